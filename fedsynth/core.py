@@ -1,0 +1,211 @@
+"""The words of the house: what a method is told, what it promises and what it hands over.
+
+Nothing here computes. A method is one class with five attributes and three functions (`Method`);
+everything else in this file is the vocabulary those functions share. The rooms behind it:
+`privacy.guard` makes releases, `engine` carries them, `evaluation` judges what came out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from fedsynth.privacy.guard import Guard
+    from fedsynth.privacy.private import Private
+
+Numbers = Mapping[str, int | float | str | bool]
+Arrays = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one party may spend over the whole run, and in which words it is counted."""
+
+    epsilon: float
+    delta: float
+    unit: str = "record"
+    relation: str = "add_remove"
+    accounting: str = (
+        "pld"  # what noise is calibrated to: pld, rdp, or paper (published convention)
+    )
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is public about a data set: its shape, its classes and the constants that scale it."""
+
+    name: str
+    shape: tuple[int, int, int]  # channels, height, width
+    classes: int
+    mean: tuple[float, ...]  # of pixels in [0, 1], one a channel, from the literature
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PartyFacts:
+    """What is public about one party before it has released anything."""
+
+    party: int
+    records: int
+    class_counts: Mapping[int, int]  # classes the party says it holds, with their counts
+
+
+@dataclass(frozen=True)
+class Task:
+    """One stage of a scenario as everybody may know it."""
+
+    data: DataFacts
+    stage: int
+    stages: int
+    parties: tuple[PartyFacts, ...]  # the parties asked in this stage
+    classes: tuple[int, ...]  # classes of this stage, in the scenario's order
+    seen: tuple[int, ...]  # classes of this and all earlier stages, in order
+
+
+@dataclass(frozen=True)
+class Work:
+    """A unit of computation that is repeated, for time estimates: see `engine.estimate`."""
+
+    kind: str  # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step)
+    width: int  # of the ConvNet
+    batch: int
+    times: int
+
+
+@dataclass(frozen=True)
+class PartyPlan:
+    """What one party will do and spend in one stage; known before any data is read."""
+
+    party: int
+    records: int
+    event: DpEvent  # everything this party will charge in this stage
+    sampling_rate: float = 1.0
+    steps: int = 1
+    noise_multiplier: float = 0.0
+    views: Mapping[str, DpEvent] = field(default_factory=dict)  # who looks -> what they can count
+    paper_event: DpEvent | None = None  # the published count, where it differs from `event`
+    paper_convention: str = "rdp_improved"  # the published conversion: see privacy.accounting
+    bytes_up: int = 0
+    bytes_down: int = 0
+    work: tuple[Work, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The public plan of one stage: rounds of ask-and-answer and every party's share."""
+
+    method: str
+    task: Task
+    budget: Budget
+    parties: tuple[PartyPlan, ...]
+    rounds: int = 1
+    curator_work: tuple[Work, ...] = ()
+    assumes: tuple[str, ...] = ()  # facts treated as public that a careful reader should know
+
+    def of(self, party: int) -> PartyPlan:
+        """The share of one party."""
+        return next(p for p in self.parties if p.party == party)
+
+    def facts(self, party: int) -> PartyFacts:
+        """The public facts of one party."""
+        return next(p for p in self.task.parties if p.party == party)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the curator asks of a party: a kind, a round number and public arrays."""
+
+    kind: str = "release"
+    round: int = 0
+    arrays: Arrays = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Release:
+    """The only thing that leaves a party. Made by `Guard.release`, which stamps it with the ledger
+    entries that paid for it; a ClientApp refuses to send anything else."""
+
+    party: int
+    arrays: Arrays
+    entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
+    numbers: Numbers = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SyntheticSet:
+    """Images a receiver may train on. Pixel scale: 0 is black and 1 is white; values may lie
+    outside, because a private image is whatever the noise made it."""
+
+    images: torch.Tensor  # float32 [n, c, h, w]
+    labels: torch.Tensor  # int64 [n], class names of the data set
+
+    @staticmethod
+    def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
+        """All images of several sets, in order."""
+        return SyntheticSet(
+            torch.cat([s.images for s in sets]), torch.cat([s.labels for s in sets])
+        )
+
+
+@dataclass(frozen=True)
+class ReleasedModel:
+    """A private classifier over all classes of the data set: what a relay hands on."""
+
+    state: Arrays
+    width: int
+
+
+Outcome = SyntheticSet | ReleasedModel
+
+
+class Parties(Protocol):
+    """The parties of one stage as the curator sees them: it can ask, and nothing else."""
+
+    who: tuple[int, ...]
+    inherited: Outcome | None  # the previous stage's outcome, for methods with `inherits`
+    seed: int
+
+    def ask(self, who: Sequence[int], request: Request) -> list[Release]:
+        """Ask these parties at once; answers come in the order of `who`. An error reply raises."""
+
+    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
+        """Yield 0..n-1, saving `state` now and then; after a crash, go on from what was saved.
+        Values of `state` are tensors, numbers or objects with `state_dict`; change it in place."""
+
+
+class Method(ABC):
+    """One way to release. Drop a file with a subclass into `methods/` and it is found.
+
+    `Config` is a frozen dataclass; its fields are the command line's keys (`psg.spc=20`), its
+    defaults are the published setting. `presets` change them for smoke, laptop and paper runs.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Config: ClassVar[type]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    inherits: ClassVar[bool] = False  # a stage needs the outcome of the stage before
+    private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
+    source: ClassVar[str] = ""  # where it was published
+
+    @abstractmethod
+    def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:
+        """Public facts only: rounds, noise, events per party and view, bytes, work."""
+
+    @abstractmethod
+    def party(
+        self, cfg: Any, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> Release:
+        """Runs inside the ClientApp of one party; returns only what the guard made."""
+
+    @abstractmethod
+    def serve(self, cfg: Any, plan: Plan, parties: Parties) -> Outcome:
+        """Runs inside the ServerApp: plain code that asks parties and returns the outcome."""

@@ -1,0 +1,22 @@
+"""Errors that are the user's to mend: one clear message, a non-zero exit, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the person at the keyboard can put right; `run.main` prints it as one message."""
+
+
+def nearest(name: object, allowed: Iterable[object]) -> str:
+    """Return " Did you mean 'x'?" for the closest of `allowed`, or "" when nothing is close."""
+    close = difflib.get_close_matches(str(name), [str(a) for a in allowed], n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def unknown(kind: str, name: object, allowed: Iterable[object]) -> UserError:
+    """The error for a name nobody knows: the name, what is allowed, and the nearest of it."""
+    names = sorted(str(a) for a in allowed)
+    return UserError(f"unknown {kind} {name!r}.{nearest(name, names)} Allowed: {', '.join(names)}.")
