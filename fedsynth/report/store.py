@@ -1,0 +1,205 @@
+"""The run directory: everything a run leaves behind, each file complete or absent.
+
+Writes go to a temporary file that is synced and renamed, so a crash, a full disk or kill -9 never
+leaves half a file. What the disk refuses is a `UserError`. Stages are counted from 1 here, in
+`metrics.csv` and in file names, because people read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedsynth.core import Outcome, SyntheticSet
+from fedsynth.errors import UserError
+from fedsynth.report.environment import describe_environment
+from fedsynth.report.files import (
+    TEMPORARY_SUFFIX,
+    atomic_write,
+    disk_errors,
+    durable_append,
+    make_directories,
+    remove_directories,
+)
+from fedsynth.report.metrics import Metric, MetricsFile
+from fedsynth.report.outcomes import archive, contact_sheet, png, unarchive
+
+CONFIG = "config.yaml"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.csv"
+LEDGER = "ledger.jsonl"
+LOG = "log.txt"
+REPORT = "report.html"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """An epsilon as people write it: 10, 0.5, inf."""
+    return repr(float(epsilon)).removesuffix(".0")
+
+
+def release_name(method: str, epsilon: float, seed: int) -> str:
+    """The folder of one job's releases."""
+    return f"{method}-eps{epsilon_text(epsilon)}-seed{seed}"
+
+
+class RunDirectory:
+    """One run on disk. Make one with `create` (a new run) or `open` (resume, or read)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics = MetricsFile(path / METRICS)
+
+    @classmethod
+    def create(cls, path: str | Path) -> RunDirectory:
+        """Start a new run at `path`, which must not exist or be an empty directory."""
+        path = Path(path)
+        with disk_errors(path):
+            if path.is_dir():
+                _refuse_what_is_there(path)
+            made = make_directories(path)
+            try:
+                # Found out now and not after an hour's work: can files be made here at all?
+                atomic_write(path / LOG, b"")
+            except OSError:
+                remove_directories(made)
+                raise
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """Continue or read the run at `path`; tidies what a crash left."""
+        path = Path(path)
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise UserError(f"{path} {what}: there is no run to resume. Check the path.")
+        if not (path / CONFIG).is_file():
+            raise UserError(f"{path} is not a run directory: it has no {CONFIG}.")
+        run = cls(path)
+        for leftover in path.rglob(f".*{TEMPORARY_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        run._metrics.settle()
+        return run
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end: the report is written last."""
+        return (self.path / REPORT).is_file()
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """Write a file of the run, atomically; `name` may hold folders."""
+        target = self.path / name
+        if target == self.path or not target.resolve().is_relative_to(self.path.resolve()):
+            raise ValueError(f"{name!r} is outside the run directory")
+        with disk_errors(target):
+            make_directories(target.parent)
+            atomic_write(target, data)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file of the run, atomically, as UTF-8."""
+        return self.write_bytes(name, text.encode())
+
+    def write_config(self, config: Mapping[str, Any]) -> Path:
+        """Write the resolved configuration: plain values only."""
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        return self.write_text(CONFIG, text)
+
+    def read_config(self) -> dict[str, Any]:
+        """The configuration the run was started with."""
+        path = self.path / CONFIG
+        try:
+            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+        if not isinstance(config, dict):
+            raise UserError(f"{path} is damaged: it should hold keys and values.")
+        return config
+
+    def write_environment(self, arguments: Sequence[str]) -> Path:
+        """Write what this run ran on and with; `arguments` are the words after the command."""
+        text = json.dumps(describe_environment(arguments), indent=2, ensure_ascii=False)
+        return self.write_text(ENVIRONMENT, text + "\n")
+
+    def read_environment(self) -> dict[str, Any]:
+        """What `write_environment` wrote; empty when it is missing."""
+        try:
+            return json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def add_metrics(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Append rows (method, epsilon, seed, stage, metric, value), all or none, durably."""
+        self._metrics.add(rows)
+
+    def settle_metrics(self) -> None:
+        """Put `metrics.csv` into its final form: sorted, one row a key, the last one wins."""
+        self._metrics.settle()
+
+    def metrics(self) -> list[Metric]:
+        """All metrics so far, one a key, sorted."""
+        return self._metrics.read()
+
+    def log(self, text: str) -> None:
+        """Append a line with the time to the log."""
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        path = self.path / LOG
+        with disk_errors(path):
+            durable_append(path, f"{moment} {text}\n".encode())
+
+    def save_release(self, name: str, stage: int, outcome: Outcome) -> Path:
+        """Write a stage's outcome, and its picture when it is a synthetic set."""
+        kind = "stage" if isinstance(outcome, SyntheticSet) else "model"
+        stem = f"releases/{_component(name)}/{kind}-{stage}"
+        if isinstance(outcome, SyntheticSet):
+            self.write_bytes(f"{stem}.png", png(contact_sheet(outcome)))
+        return self.write_bytes(f"{stem}.npz", archive(outcome))
+
+    def has_release(self, name: str, stage: int) -> bool:
+        """Whether this outcome is on disk."""
+        return self._release(name, stage) is not None
+
+    def load_release(self, name: str, stage: int) -> Outcome:
+        """Read a stage's outcome back, bit by bit what was saved."""
+        path = self._release(name, stage)
+        if path is None:
+            raise UserError(f"{self.path} holds no release of {name} for stage {stage}.")
+        return unarchive(path)
+
+    def _release(self, name: str, stage: int) -> Path | None:
+        folder = self.path / "releases" / _component(name)
+        for kind in ("stage", "model"):
+            if (path := folder / f"{kind}-{stage}.npz").is_file():
+                return path
+        return None
+
+
+def _component(name: str) -> str:
+    if not name or name in {".", ".."} or "/" in name or "\\" in name or not name.isprintable():
+        raise ValueError(f"not a name for a release: {name!r}")
+    return name
+
+
+def _refuse_what_is_there(path: Path) -> None:
+    entries = {entry.name for entry in path.iterdir()}
+    if CONFIG in entries:
+        state = "a finished run" if REPORT in entries else "an unfinished run"
+        raise UserError(
+            f"out={path} already holds {state}. "
+            f"Continue it with --resume {path}, or choose another directory with out=."
+        )
+    left_by_a_crash = {LOG} if LOG in entries and not (path / LOG).stat().st_size else set()
+    foreign = [
+        name for name in sorted(entries - left_by_a_crash) if not name.endswith(TEMPORARY_SUFFIX)
+    ]
+    if foreign:
+        raise UserError(
+            f"out={path} is not empty and is not a run directory (it holds {foreign[0]!r}). "
+            "Choose another directory with out=."
+        )
