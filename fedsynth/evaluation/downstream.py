@@ -1,0 +1,210 @@
+"""Train a fresh classifier on what was released, test it on real test images.
+
+Both functions are plain, top-level and picklable, so a process or a Ray worker can run them. They
+compute with one thread and draw everything from the public key they are given: the same key gives
+the same bits on the same machine, wherever and beside whatever it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn import functional
+
+from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
+from fedsynth.errors import UserError
+from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw
+from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule, protocol
+from fedsynth.models.zoo import classifier
+from fedsynth.randomness import default_seed, torch_generator
+
+TEST_BATCH = 256
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """What one net scored, and under which protocol it really ran."""
+
+    per_class: Mapping[int, tuple[int, int]]  # class of the data set -> correct, tested
+    protocol: str
+    classifier: str
+    width: int
+    epochs: float
+    steps: int
+    images: int  # training images
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def accuracy(self) -> float:
+        """Pooled accuracy: correct over tested, all images alike."""
+        correct, tested = map(sum, zip(*self.per_class.values(), strict=True))
+        return correct / tested
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: thread counts change the order of sums, and so the bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def pixels(images: torch.Tensor) -> torch.Tensor:
+    """Images as float32 on the pixel scale, from bytes or from floats that already are."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
+def positions(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The place of each label in `order`; a label that is not there is an error."""
+    lookup = {name: place for place, name in enumerate(order)}
+    names, inverse = torch.unique(labels.cpu(), return_inverse=True)
+    strangers = [int(name) for name in names if int(name) not in lookup]
+    if strangers:
+        raise UserError(f"labels {strangers} are not among the classes seen so far: {list(order)}.")
+    return torch.tensor([lookup[int(name)] for name in names], dtype=torch.long)[inverse]
+
+
+def _train(
+    net: torch.nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    plan: Schedule,
+    rules: Protocol,
+    strategy: Sequence[str],
+    generator: torch.Generator,
+) -> None:
+    """The loop of protocols P and D: shuffled passes, the last batch of a pass may be smaller."""
+
+    def optimiser(rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            net.parameters(), rate, momentum=rules.momentum, weight_decay=rules.weight_decay
+        )
+
+    def batches() -> Iterator[torch.Tensor]:
+        while True:
+            yield from torch.randperm(len(images), generator=generator).split(rules.batch)
+
+    net.train()
+    sgd = optimiser(rules.learning_rate)
+    for step, chosen in zip(range(plan.steps), batches(), strict=False):
+        if step == plan.drop_after:
+            sgd = optimiser(rules.learning_rate * rules.drop)
+        x, y = images[chosen.to(images.device)], labels[chosen.to(labels.device)]
+        if strategy and rules.augmentation == "dsa":
+            x = apply(x, draw(generator, strategy, len(x)))
+        elif strategy:
+            x = crop_scale_rotate(x, generator, strategy)
+        sgd.zero_grad(set_to_none=True)
+        functional.cross_entropy(net(x), y).backward()
+        sgd.step()
+
+
+@torch.inference_mode()
+def _score(
+    net: torch.nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    rules: Protocol,
+    facts: DataFacts,
+    outputs: Sequence[int],
+) -> dict[int, tuple[int, int]]:
+    """Correct and tested per class of the test labels, for the argmax over all outputs."""
+    device = next(net.parameters()).device
+    net.eval()
+    predicted = torch.cat(
+        [
+            net(rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
+            for part in images.split(TEST_BATCH)
+        ]
+    )
+    right = torch.tensor(outputs)[predicted] == labels.cpu()
+    return {
+        int(name): (int(right[labels.cpu() == name].sum()), int((labels == name).sum()))
+        for name in torch.unique(labels.cpu())
+    }
+
+
+def train_and_test(
+    train: SyntheticSet,
+    test_images: torch.Tensor,
+    test_labels: torch.Tensor,
+    order: Sequence[int],
+    *,
+    facts: DataFacts,
+    setting: EvalSetting,
+    key: tuple[object, ...],
+    device: str = "cpu",
+) -> EvalResult:
+    """Train one fresh classifier with a head over `order` (the classes seen so far) on all of
+    `train`, by the protocol of `setting`, and test the net of the last epoch on all test images.
+
+    `key` is the whole of its randomness; images are on the pixel scale (bytes or floats).
+    """
+    start = time.perf_counter()
+    rules = protocol(setting.protocol)
+    if not len(train.images) or not len(test_images):
+        raise UserError("nothing to evaluate: the released set or the test set is empty.")
+    if not bool(torch.isfinite(train.images).all()):
+        raise UserError("the released images are not all finite, so no classifier can be trained.")
+    positions(test_labels, order)
+    plan = setting.schedule(len(train.images))
+    with one_thread():
+        images = rules.scaled(pixels(train.images), facts).to(device)
+        labels = positions(train.labels, order).to(device)
+        with default_seed(*key, "classifier"):
+            net = classifier(setting.classifier, facts.shape, len(order), setting.width).to(device)
+        generator = torch_generator(*key, "training")
+        strategy = rules.strategy(facts)
+        _train(net, images, labels, plan=plan, rules=rules, strategy=strategy, generator=generator)
+        per_class = _score(
+            net, test_images, test_labels, rules=rules, facts=facts, outputs=list(order)
+        )
+    return EvalResult(
+        per_class,
+        setting.protocol,
+        setting.classifier,
+        setting.width,
+        plan.epochs,
+        plan.steps,
+        len(train.images),
+        time.perf_counter() - start,
+    )
+
+
+def score_model(
+    model: ReleasedModel,
+    test_images: torch.Tensor,
+    test_labels: torch.Tensor,
+    *,
+    facts: DataFacts,
+    setting: EvalSetting,
+    device: str = "cpu",
+) -> EvalResult:
+    """Test a released ConvNet as it is: argmax over all classes of the data set, including those
+    nobody has shown it yet. It was trained by its method, so epochs and steps are 0."""
+    start = time.perf_counter()
+    rules = protocol(setting.protocol)
+    with one_thread():
+        net = classifier("convnet", facts.shape, facts.classes, model.width).to(device)
+        net.load_state_dict(dict(model.state))
+        outputs = range(facts.classes)
+        per_class = _score(net, test_images, test_labels, rules=rules, facts=facts, outputs=outputs)
+    return EvalResult(
+        per_class,
+        setting.protocol,
+        "convnet",
+        model.width,
+        0.0,
+        0,
+        0,
+        time.perf_counter() - start,
+    )
