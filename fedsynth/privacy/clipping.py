@@ -48,7 +48,8 @@ def clipped_gradient_sum(
 ) -> list[Tensor]:
     """The sum over records of each record's gradient, clipped to L2 norm `clip`.
 
-    The norm is over all parameters at once. One tensor a parameter that requires grad, in the order of `model.parameters()`.
+    The norm is over all parameters at once. One tensor a parameter that requires grad, in the
+    order of `model.parameters()`.
     """
     if isinstance(loss, str):
         if loss not in _LOSSES:
