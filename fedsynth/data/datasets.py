@@ -1,0 +1,159 @@
+"""The data sets, and what is public about each before a single record is read.
+
+A newcomer adds a data set with one function:
+
+    @dataset(
+        DataFacts("mine", (1, 28, 28), classes=2, mean=(0.5,), std=(0.5,)),
+        train=(50, 60), test=(9, 8), about="what it is",
+    )
+    def mine(split, data_dir):
+        return images, labels          # uint8 [n, c, h, w] and int64 [n] arrays
+
+Class counts, like means and deviations, are those that were published with the data. Planning uses
+nothing else, so a plan can be made and printed where no data is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedsynth.core import DataFacts
+from fedsynth.data import files, shapes, sources
+from fedsynth.errors import UserError, unknown
+
+SPLITS = ("train", "test")
+
+Reader = Callable[[str, str | Path | None], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set as everybody may know it, and how those who hold it read it."""
+
+    facts: DataFacts
+    train: tuple[int, ...]  # records of each class, published
+    test: tuple[int, ...]
+    about: str
+    made: bool  # drawn by a program, not collected
+    reader: Reader
+
+    @property
+    def name(self) -> str:
+        """The name in `data.name=...`."""
+        return self.facts.name
+
+    def class_counts(self, split: str = "train") -> tuple[int, ...]:
+        """The published number of records of each class in a split."""
+        _check_split(split)
+        return self.train if split == "train" else self.test
+
+
+_registry: dict[str, DataSet] = {}
+
+
+def dataset(
+    facts: DataFacts, train: tuple[int, ...], test: tuple[int, ...], about: str, made: bool = False
+) -> Callable[[Reader], Reader]:
+    """Register a reader `(split, data_dir) -> (images, labels)` and what is public of its data."""
+
+    def register(reader: Reader) -> Reader:
+        if facts.name in _registry:
+            raise ValueError(f"there are two data sets named {facts.name!r}")
+        _registry[facts.name] = DataSet(facts, train, test, about, made, reader)
+        return reader
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """All data sets by name."""
+    return tuple(_registry)
+
+
+def info(name: str) -> DataSet:
+    """What is public about a data set. Reads no data.
+
+    >>> info("mnist").facts.shape, info("mnist").class_counts()[5]
+    ((1, 28, 28), 5421)
+    """
+    if name not in _registry:
+        raise unknown("data set", name, _registry)
+    return _registry[name]
+
+
+def load(
+    name: str, split: str, data_dir: str | Path | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """All images (uint8 [n, c, h, w]) and labels (int64 [n]) of a split, in the published order.
+
+    What is returned has the public shape and class counts, or a UserError says how it differs.
+    """
+    known = info(name)
+    _check_split(split)
+    images, labels = known.reader(split, data_dir)
+    found = tuple(np.bincount(labels, minlength=known.facts.classes).tolist())
+    if found != known.class_counts(split) or images.shape != (len(labels), *known.facts.shape):
+        raise UserError(
+            f"the {split} split of {name} is not what is published: expected images of shape "
+            f"{known.facts.shape} and class counts {known.class_counts(split)}, found "
+            f"{images.shape[1:]} and {found}."
+        )
+    return torch.from_numpy(images.copy()), torch.from_numpy(labels.astype(np.int64))
+
+
+def _check_split(split: str) -> None:
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+
+
+def _read_idx(
+    known: files.FileSet, split: str, data_dir: str | Path | None
+) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = (
+        (known.train_images, known.train_labels)
+        if split == "train"
+        else (known.test_images, known.test_labels)
+    )
+    return (
+        files.parse_images(sources.read(known, images, data_dir)),
+        files.parse_labels(sources.read(known, labels, data_dir)),
+    )
+
+
+@dataset(
+    DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,)),
+    train=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+    test=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+    about="MNIST: 70,000 handwritten digits, 28x28 grey",
+)
+def mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """The original four files."""
+    return _read_idx(files.MNIST, split, data_dir)
+
+
+@dataset(
+    DataFacts("fashion_mnist", (1, 28, 28), 10, (0.2861,), (0.3530,)),
+    train=(6000,) * 10,
+    test=(1000,) * 10,
+    about="Fashion-MNIST: 70,000 pictures of clothes, 28x28 grey",
+)
+def fashion_mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """The original four files."""
+    return _read_idx(files.FASHION_MNIST, split, data_dir)
+
+
+@dataset(
+    DataFacts("shapes", (1, 28, 28), shapes.CLASSES, shapes.MEAN, shapes.STD),
+    train=(shapes.TRAIN_A_CLASS,) * shapes.CLASSES,
+    test=(shapes.TEST_A_CLASS,) * shapes.CLASSES,
+    about="made-up shapes: 2,400 images drawn by a program, 28x28 grey; for tests and first tries",
+    made=True,
+)
+def made_shapes(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Drawn anew each time; needs no files."""
+    return shapes.draw(split)
