@@ -7,6 +7,7 @@ everything else in this file is the vocabulary those functions share. The rooms 
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import torch
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from fedsynth.privacy.guard import Guard
+    from fedsynth.privacy.guard import AggregateNoise, Guard
     from fedsynth.privacy.private import Private
 
 Numbers = Mapping[str, int | float | str | bool]
@@ -127,6 +128,15 @@ class Request:
     arrays: Arrays = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
 
+    def digest(self) -> str:
+        """SHA-256 of everything asked: equal requests have equal digests, others do not."""
+        sha = hashlib.sha256(repr((self.kind, self.round, sorted(self.numbers.items()))).encode())
+        for name, value in sorted(self.arrays.items()):
+            raw = value.detach().cpu().contiguous()
+            sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
+            sha.update(raw.numpy().tobytes())
+        return sha.hexdigest()
+
 
 @dataclass(frozen=True)
 class Release:
@@ -142,10 +152,15 @@ class Release:
 @dataclass(frozen=True)
 class SyntheticSet:
     """Images a receiver may train on. Pixel scale: 0 is black and 1 is white; values may lie
-    outside, because a private image is whatever the noise made it."""
+    outside, because a private image is whatever the noise made it. Real images, which only a
+    non-private reference hands over, stay bytes (0 to 255)."""
 
-    images: torch.Tensor  # float32 [n, c, h, w]
+    images: torch.Tensor  # float32 or uint8 [n, c, h, w]
     labels: torch.Tensor  # int64 [n], class names of the data set
+
+    def pixels(self) -> torch.Tensor:
+        """The images in pixel scale, float32."""
+        return self.images / 255 if self.images.dtype == torch.uint8 else self.images
 
     @staticmethod
     def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
@@ -170,8 +185,10 @@ class Parties(Protocol):
     """The parties of one stage as the curator sees them: it can ask, and nothing else."""
 
     who: tuple[int, ...]
-    inherited: Outcome | None  # the previous stage's outcome, for methods with `inherits`
+    inherited: tuple[Outcome, ...]  # all outcomes of the stages before, for methods that inherit
     seed: int
+    device: torch.device  # the curator's own
+    aggregate: AggregateNoise  # the trusted curator's noise, for methods that put it there
 
     def ask(self, who: Sequence[int], request: Request) -> list[Release]:
         """Ask these parties at once; answers come in the order of `who`. An error reply raises."""
@@ -192,9 +209,12 @@ class Method(ABC):
     summary: ClassVar[str]
     Config: ClassVar[type]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    inherits: ClassVar[bool] = False  # a stage needs the outcome of the stage before
     private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
     source: ClassVar[str] = ""  # where it was published
+
+    def inherits(self, cfg: Any) -> bool:
+        """Does a stage need the outcome of the stage before? If not, stages run at once."""
+        return False
 
     @abstractmethod
     def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:

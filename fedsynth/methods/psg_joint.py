@@ -1,0 +1,147 @@
+"""Joint PSG: the curator owns the images and the network, the parties answer with gradients.
+
+PSG turned into a conversation (no paper): in round t every party returns the clipped gradient sum
+of its own Poisson sample for the curator's network, and the curator matches its images to the sum
+over parties. What the curator receives is all anybody ever learns, so everything it does with it
+is free.
+
+`at=party`: each party adds the whole noise itself; nobody needs to be trusted, and the noise of K
+parties adds up to sqrt(K) times one party's. `at=aggregate`: a trusted curator adds the noise once
+to the sum; its own view costs infinity, the stated epsilon holds for those who see the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedsynth.core import (
+    Budget,
+    Method,
+    Outcome,
+    Parties,
+    PartyPlan,
+    Plan,
+    Release,
+    Request,
+    Task,
+    Work,
+)
+from fedsynth.data.scaling import Scale
+from fedsynth.methods._matching import MatchedImages, MatchingConfig, match_run
+from fedsynth.methods.psg import LAPTOP
+from fedsynth.models.classifiers import ConvNet
+from fedsynth.privacy.calibration import poisson_gaussian_multiplier
+from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
+from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
+from fedsynth.privacy.private import Private
+from fedsynth.settings import setting
+
+
+@dataclass(frozen=True)
+class PSGJointConfig(MatchingConfig):
+    """PSG's settings, and where the noise is added."""
+
+    at: str = setting("party", "who adds the noise", choices=("party", "aggregate"))
+
+
+class PSGJoint(Method):
+    """A conversation of R T K rounds about one set of images."""
+
+    name = "psg_joint"
+    summary = "PSG as a conversation: one set, matched to the sum of all parties' noised gradients"
+    source = "this project, after Chen et al. 2022"
+    Config = PSGJointConfig
+    presets = {
+        "smoke": {**LAPTOP, "runs": 3, "updates": 3},
+        "laptop": {**LAPTOP, "runs": 20},
+        "paper": {},
+    }
+
+    def plan(self, cfg: PSGJointConfig, task: Task, budget: Budget) -> Plan:
+        records = sum(facts.records for facts in task.parties)
+        rate = min(1.0, cfg.batch / records)
+        noise = poisson_gaussian_multiplier(
+            rate, cfg.steps, budget.epsilon, budget.delta, budget.accounting
+        )
+        event = repeated(poisson(rate, gaussian(noise)), cfg.steps)
+        views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
+        floats = sum(p.numel() for p in self._shape_of(cfg, task).parameters())
+        parties = tuple(
+            PartyPlan(
+                facts.party,
+                facts.records,
+                event,
+                sampling_rate=rate,
+                steps=cfg.steps,
+                noise_multiplier=noise,
+                views=views,
+                bytes_up=floats * 4 * cfg.steps,
+                bytes_down=floats * 4 * cfg.steps,
+                work=(Work("gradient", cfg.width, round(rate * facts.records), cfg.steps),),
+            )
+            for facts in task.parties
+        )
+        return Plan(
+            self.name,
+            task,
+            budget,
+            parties,
+            rounds=cfg.steps,
+            curator_work=cfg.curator_work(len(task.classes)),
+            assumes=("the number of records of all parties together", "the classes of a stage"),
+        )
+
+    @staticmethod
+    def _shape_of(cfg: PSGJointConfig, task: Task) -> nn.Module:
+        with torch.device("meta"):
+            return ConvNet(cfg.width, task.data.classes, task.data.shape)
+
+    def party(
+        self, cfg: PSGJointConfig, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> Release:
+        net = self._shape_of(cfg, plan.task).to_empty(device=guard.device)
+        net.load_state_dict(dict(request.arrays))
+        share = plan.of(private.facts.party)
+        sums = guard.noisy_gradient(
+            private,
+            net,
+            Scale.standard(plan.task.data),
+            clip=cfg.clip,
+            noise_multiplier=share.noise_multiplier,
+            sampling_rate=share.sampling_rate,
+            call=request.round,
+            dtype=cfg.dtype,
+            at=cfg.at,
+        )
+        names = [name for name, _ in net.named_parameters()]
+        return guard.release(dict(zip(names, sums, strict=True)))
+
+    def serve(self, cfg: PSGJointConfig, plan: Plan, parties: Parties) -> Outcome:
+        key = (parties.seed, self.name, plan.task.stage)
+        matched = MatchedImages(cfg, plan.task.data, plan.task.classes, key, parties.device)
+
+        def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
+            state = {name: value.detach().cpu() for name, value in net.state_dict().items()}
+            request = Request("gradient", call, arrays=state)
+            return self._sum(cfg, plan, parties, request, [n for n, _ in net.named_parameters()])
+
+        for run in parties.rounds(cfg.runs, matched.state):
+            match_run(matched, run, real_gradient)
+        return matched.result()
+
+    @staticmethod
+    def _sum(
+        cfg: PSGJointConfig, plan: Plan, parties: Parties, request: Request, names: list[str]
+    ) -> list[torch.Tensor]:
+        """All parties' answers added up, in the order of `names`."""
+        answers = parties.ask(parties.who, request)
+        sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in names]
+        if cfg.at == "aggregate":
+            noise = plan.parties[0].noise_multiplier
+            sums = parties.aggregate.add(
+                sums, clip=cfg.clip, noise_multiplier=noise, request=request
+            )
+        return [value.to(parties.device) for value in sums]

@@ -1,0 +1,208 @@
+"""The gate of a party: the mechanisms that turn private into public, and nothing else does.
+
+Every mechanism states its sensitivity for the add/remove relation on records, enforces it itself
+(by clipping what the method's own code computes), charges the ledger, and only then draws noise.
+A method cannot forget to pay and cannot promise a bound it does not keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from dp_accounting import DpEvent
+from torch import nn
+
+from fedsynth.core import Arrays, Numbers, PartyPlan, Release, Request
+from fedsynth.data.scaling import Scale
+from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
+from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated, to_json
+from fedsynth.privacy.ledger import Entry, Ledger
+from fedsynth.privacy.noise import NoiseKey, NoiseStream
+from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
+
+PUBLIC = "public"  # the view of those who see only the end result
+CURATOR = "curator"  # the view of the one who receives every release
+
+
+@dataclass
+class _Reservation:
+    """Spending paid for in advance: `times` uses of one event, each under its own number."""
+
+    entry: Entry
+    event: object
+    times: int
+    used: set[int]
+
+
+class Guard:
+    """The mechanisms of one party while it answers one request."""
+
+    def __init__(
+        self,
+        *,
+        plan: PartyPlan,
+        stage: int,
+        ledger: Ledger,
+        key: NoiseKey,
+        request_digest: str,
+        data_fingerprint: str,
+        device: torch.device | None = None,
+    ) -> None:
+        self.device = device or torch.device("cpu")
+        self._plan, self._stage, self._ledger, self._key = plan, stage, ledger, key
+        self._digest, self._fingerprint = request_digest, data_fingerprint
+        self._entries: list[str] = []
+        self._reservation: _Reservation | None = None
+
+    @contextmanager
+    def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
+        """Pay for `times` uses of `event` with one ledger entry. Inside, every mechanism must cost
+        exactly `event` and carry its number `call` in 0..times-1, each at most once."""
+        entry = self._charge(repeated(event, times), f"reservation {name}")
+        self._reservation = _Reservation(entry, to_json(event), times, set())
+        try:
+            yield
+        finally:
+            self._reservation = None
+
+    def noisy_gradient(
+        self,
+        private: Private,
+        model: nn.Module,
+        scale: Scale,
+        *,
+        clip: float,
+        noise_multiplier: float,
+        sampling_rate: float,
+        call: int = 0,
+        dtype: str = "float32",
+        at: str = "party",
+    ) -> list[torch.Tensor]:
+        """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).
+
+        Every record enters independently with probability `sampling_rate`; its gradient over all
+        parameters is clipped to `clip` in L2, so adding or removing one record moves the sum by at
+        most `clip`. An empty sample releases noise. The result is the sum, in the order of
+        `model.parameters()`; divide by a public constant.
+
+        `at="aggregate"` leaves the noise to a trusted curator (`AggregateNoise`): what the curator
+        receives is not private from the curator, and the charge counts for the public view only.
+        """
+        event = poisson(sampling_rate, gaussian(noise_multiplier))
+        streams = self._pay(event, call, PUBLIC if at == "aggregate" else CURATOR)
+        records = open_for_guard(private.records)
+        device = next(model.parameters()).device
+        chosen = streams("sample").poisson_sample(len(records.labels), sampling_rate)
+        images = scale.to_network(records.pixels(chosen)).to(device)
+        labels = records.labels[chosen].to(device)
+        sums = clipped_gradient_sum(model, images, labels, clip=clip, dtype=dtype)
+        if at == "aggregate":
+            return sums
+        return add_gaussian(sums, clip * noise_multiplier, streams("noise"))
+
+    def noisy_class_sums(
+        self,
+        private: Private,
+        contribution: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        width: int,
+        bound: float,
+        noise_multiplier: float,
+        rates: Mapping[int, float],
+        call: int = 0,
+    ) -> torch.Tensor:
+        """For each class c of `rates`, a sum over a Poisson sample of its records plus noise.
+
+        `contribution` maps pixels [n, c, h, w] in [0, 1] to rows [n, width]; rows are clipped to
+        `bound` in L2. Classes are disjoint, so one record moves one class's sum by at most `bound`
+        (parallel composition under add/remove) and the cost is that of the largest rate. A class
+        without records releases noise like any other. Returns [len(rates), width]."""
+        event = poisson(max(rates.values()), gaussian(noise_multiplier))
+        streams = self._pay(event, call, CURATOR)
+        records = open_for_guard(private.records)
+        sums = torch.zeros(len(rates), width)
+        for row, (name, rate) in enumerate(rates.items()):
+            mine = torch.nonzero(records.labels == name).flatten()
+            chosen = mine[streams("sample", name).poisson_sample(len(mine), rate)]
+            if len(chosen):
+                rows = contribution(records.pixels(chosen)).flatten(1)
+                sums[row] = clip_rows(rows, bound).sum(0)
+        return add_gaussian([sums], bound * noise_multiplier, streams("noise"))[0]
+
+    def disclose(self, private: Private) -> Records:
+        """Open everything. Costs infinity, says so in the ledger and colours every report: for
+        non-private references only."""
+        self._charge(disclosed(), "disclosure")
+        return open_for_guard(private.records)
+
+    def disclose_value(self, sealed: Sealed[torch.Tensor]) -> torch.Tensor:
+        """Open one computed value at the cost of infinity: for non-private references only."""
+        self._charge(disclosed(), "disclosure")
+        return open_for_guard(sealed)
+
+    def release(self, arrays: Arrays, numbers: Numbers | None = None) -> Release:
+        """Seal what mechanisms of this guard made, with the ledger entries that paid for it."""
+        if not self._entries:
+            raise PermissionError("nothing was charged for this release: use a mechanism first")
+        ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
+        return Release(self._plan.party, ready, tuple(self._entries), dict(numbers or {}))
+
+    def _pay(self, event: DpEvent, call: int, view: str) -> Callable[..., NoiseStream]:
+        """Charge one use of a mechanism; returns its secret streams by purpose."""
+        if self._reservation is None:
+            entry = self._charge(event, f"call {call}", view)
+        else:
+            entry = self._reservation.entry
+            if to_json(event) != self._reservation.event:
+                raise PermissionError("the mechanism costs another event than was reserved")
+            if call in self._reservation.used or not 0 <= call < self._reservation.times:
+                raise PermissionError(f"call {call} was not reserved or is used already")
+            self._reservation.used.add(call)
+
+        def streams(*purpose: object) -> NoiseStream:
+            return self._key.stream(entry.hash, call, self._fingerprint, *purpose)
+
+        return streams
+
+    def _charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
+        entry = self._ledger.reserve(
+            event,
+            stage=self._stage,
+            label=label,
+            digest=self._digest,
+            view=view,
+            expected=self._plan.event,
+        )
+        if entry.hash not in self._entries:
+            self._entries.append(entry.hash)
+        return entry
+
+
+class AggregateNoise:
+    """The noise of a trusted curator, drawn once on the sum of what the parties sent."""
+
+    def __init__(self, key: NoiseKey) -> None:
+        self._key = key
+
+    def add(
+        self,
+        sums: Sequence[torch.Tensor],
+        *,
+        clip: float,
+        noise_multiplier: float,
+        request: Request,
+    ) -> list[torch.Tensor]:
+        """Sum of clipped contributions plus N(0, (noise_multiplier clip)^2). The noise is keyed by
+        the request these sums answer, so another request never meets the same noise."""
+        stream = self._key.stream("aggregate", request.digest())
+        return add_gaussian(sums, clip * noise_multiplier, stream)
+
+
+def add_gaussian(
+    values: Sequence[torch.Tensor], std: float, stream: NoiseStream
+) -> list[torch.Tensor]:
+    """values + N(0, std^2), elementwise and independent, in order."""
+    return [value + stream.gaussian_like(value, std) for value in values]

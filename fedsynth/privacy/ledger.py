@@ -1,0 +1,245 @@
+"""The append-only account of everything one party has ever spent.
+
+Guarantees:
+* an entry is on disk (fsync) before `reserve` returns, and noise is drawn only afterwards: a crash
+  may waste budget, it can never hide spending;
+* entries are chained by SHA-256, so a changed, removed or reordered line is found on reading;
+* an entry that would take the party over its budget is refused and nothing is written;
+* asking for the very same entry again (same stage, label, call and digest) finds the old one: the
+  noise is keyed by the entry, so what is computed anew after a crash is the same release again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from dp_accounting import DpEvent
+
+from fedsynth.core import Budget
+from fedsynth.errors import UserError
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import composed, flatten, from_json, to_json
+
+GENESIS = "0" * 64
+SLACK = 1e-9  # relative: calibration stops this side of the target, floats do not
+
+
+class BudgetExceeded(Exception):
+    """The party refuses: the request would spend more than its budget."""
+
+
+class LedgerDamaged(UserError):
+    """A ledger that was changed after it was written."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger: what was spent, for what, and the hash of the line before."""
+
+    seq: int
+    job: str
+    party: int
+    stage: int
+    label: str
+    digest: str  # of the request this spending answers
+    view: str  # who can count this event; anybody closer to the party sees more
+    event: dict[str, Any]
+    noise: str  # where the noise comes from
+    prev: str
+    hash: str
+
+    def line(self) -> str:
+        """The canonical text of this entry."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+
+def _hash(fields: dict[str, Any]) -> str:
+    body = {k: v for k, v in fields.items() if k != "hash"}
+    return hashlib.sha256(
+        json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """All whole entries of a ledger file, verified.
+
+    A last line without its newline was cut off by a crash before `reserve` returned, so no noise
+    was drawn for it: it does not count. Anything else that does not verify raises."""
+    text = path.read_bytes() if path.exists() else b""
+    return [entry for entry, _ in _verified(text, path.name, 0, GENESIS)]
+
+
+def _verified(text: bytes, name: str, seq: int, prev: str) -> Iterator[tuple[Entry, int]]:
+    """The whole entries in this text with their lengths, checked against the chain so far."""
+    for raw in text.splitlines(keepends=True):
+        if not raw.endswith(b"\n"):
+            return
+        try:
+            entry = Entry(**json.loads(raw))
+        except (ValueError, TypeError) as error:
+            raise LedgerDamaged(f"ledger {name}, line {seq + 1}: not an entry.") from error
+        if entry.prev != prev or entry.hash != _hash(asdict(entry)) or entry.seq != seq:
+            raise LedgerDamaged(
+                f"ledger {name}, line {seq + 1}: the hash chain is broken, so a line was "
+                "changed, removed or moved. What was spent can no longer be shown; do not go on "
+                "releasing from this party."
+            )
+        yield entry, len(raw)
+        prev = entry.hash
+        seq += 1
+
+
+def total(entries: list[Entry]) -> DpEvent:
+    """Everything these entries spent, composed."""
+    return composed([from_json(entry.event) for entry in entries])
+
+
+class Ledger:
+    """The ledger of one party in one job, and the budget it enforces."""
+
+    def __init__(self, path: Path, *, job: str, party: int, budget: Budget, noise: str) -> None:
+        self.path, self.job, self.party, self.budget, self.noise = path, job, party, budget, noise
+        self._forget()
+        self._allowed: list[Counter[str]] = []  # totals counted before and found affordable
+
+    def _forget(self) -> None:
+        self._entries: list[Entry] = []
+        self._index: dict[tuple[int, str, str], Entry] = {}
+        self._spent: Counter[str] = Counter()
+        self._length = 0
+
+    def reserve(
+        self,
+        event: DpEvent,
+        *,
+        stage: int,
+        label: str,
+        digest: str,
+        view: str = "curator",
+        expected: DpEvent | None = None,
+    ) -> Entry:
+        """Charge `event` and return its entry, which is on disk. `expected`, the plan's total for
+        this stage, saves counting every step: whatever it contains was counted with it."""
+        with self._locked() as file:
+            known = self._index.get((stage, label, digest))
+            if known is not None:
+                if known.event != to_json(event) or known.view != view:
+                    raise LedgerDamaged(
+                        f"party {self.party}: {label!r} of stage {stage} was charged before "
+                        "with another event; refusing to release it again."
+                    )
+                return known
+            self._check(event, stage, expected)
+            fields: dict[str, Any] = {
+                "seq": len(self._entries),
+                "job": self.job,
+                "party": self.party,
+                "stage": stage,
+                "label": label,
+                "digest": digest,
+                "view": view,
+                "event": to_json(event),
+                "noise": self.noise,
+                "prev": self._entries[-1].hash if self._entries else GENESIS,
+            }
+            entry = Entry(**fields, hash=_hash(fields))
+            self._append(file, entry)
+            return entry
+
+    def _check(self, event: DpEvent, stage: int, expected: DpEvent | None) -> None:
+        """Refuse what exceeds the budget. Spending less than something affordable is affordable."""
+        needed = self._spent + flatten(event)
+        if any(needed <= allowed for allowed in self._allowed):
+            return
+        if expected is not None:
+            others = [from_json(e.event) for e in self._entries if e.stage != stage]
+            planned = composed([*others, expected])
+            if needed <= flatten(planned) and self._cost(planned) <= self._limit():
+                self._allowed.append(flatten(planned))
+                return
+        after = composed([total(self._entries), event])
+        if self._cost(after) > self._limit():
+            raise BudgetExceeded(
+                f"party {self.party} refuses: with this request it would have spent "
+                f"epsilon={self._cost(after):.4g} of {self.budget.epsilon:g} at "
+                f"delta={self.budget.delta:g} (unit {self.budget.unit}, relation "
+                f"{self.budget.relation}, accounting {self.budget.accounting})."
+            )
+        self._allowed.append(needed)
+
+    def _cost(self, event: DpEvent) -> float:
+        if self.budget.epsilon == float("inf"):
+            return 0.0
+        return epsilon(event, self.budget.delta, self.budget.accounting)
+
+    def _limit(self) -> float:
+        return self.budget.epsilon * (1 + SLACK)
+
+    @contextmanager
+    def _locked(self) -> Iterator[IO[bytes]]:
+        """Hold the file against other processes, with everything they wrote read and verified."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - closed by the with below
+        except OSError as error:
+            raise UserError(
+                f"cannot open the ledger {self.path}: {error.strerror}. Nothing was released."
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._catch_up(file)
+            yield file
+
+    def _catch_up(self, file: IO[bytes]) -> None:
+        """Read what others appended since, and cut off a line that a crash left unfinished."""
+        end = file.seek(0, os.SEEK_END)
+        if end < self._length:
+            self._forget()
+        if end > self._length:
+            file.seek(self._length)
+            prev = self._entries[-1].hash if self._entries else GENESIS
+            text = file.read()
+            for entry, length in _verified(text, self.path.name, len(self._entries), prev):
+                self._remember(entry, length)
+            os.ftruncate(file.fileno(), self._length)
+
+    def _append(self, file: IO[bytes], entry: Entry) -> None:
+        raw = (entry.line() + "\n").encode()
+        try:
+            written = file.write(raw)
+            if written != len(raw):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+            if self._length == 0:
+                _fsync_folder(self.path.parent)
+        except OSError as error:
+            os.ftruncate(file.fileno(), self._length)
+            raise UserError(
+                f"cannot write the ledger {self.path}: {error.strerror}. "
+                "The event was not recorded, so nothing was released."
+            ) from error
+        self._remember(entry, len(raw))
+
+    def _remember(self, entry: Entry, length: int) -> None:
+        self._entries.append(entry)
+        self._index[entry.stage, entry.label, entry.digest] = entry
+        self._spent += flatten(from_json(entry.event))
+        self._length += length
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+"""The only source of secret randomness: DP noise and the choice of records.
+
+A `NoiseKey` is 32 secret bytes of one party. Every stream drawn from it is a ChaCha20 key stream
+whose key is HMAC-SHA256(secret, what the stream is for), so
+
+* no seed of an experiment, of an augmentation or of a network can predict or repeat the noise;
+* the same purpose gives the same noise again, which lets a crashed release be computed anew
+  without spending twice; two different purposes never share noise.
+
+The secret comes from the operating system unless `noise_seed` is set. With a `noise_seed` anybody
+who knows the number can subtract the noise: that is an experiment and never a release, and
+`origin` says so in every ledger and report.
+
+Limit: normals are float64 Box-Muller values rounded to float32. As with every floating-point
+sampler, the theorem is about real numbers; attacks on the least bits are not defended against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from fedsynth.errors import UserError
+
+FROM_SYSTEM = "operating system entropy"
+
+
+def _bytes_of(parts: tuple[object, ...]) -> bytes:
+    """An injective encoding: lengths first, so that ("ab", "c") and ("a", "bc") differ."""
+    pieces = [str(p).encode() for p in parts]
+    return b"".join(len(p).to_bytes(8, "big") + p for p in pieces)
+
+
+class NoiseStream:
+    """One stream of secret randomness; values come in order and are never drawn twice."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(ChaCha20(key, b"\0" * 16), mode=None).encryptor()
+
+    def uniform(self, n: int) -> np.ndarray:
+        """`n` independent values, uniform on the 2**53 grid in [0, 1)."""
+        words = np.frombuffer(self._cipher.update(b"\0" * (8 * n)), dtype="<u8")
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def normal(self, n: int) -> np.ndarray:
+        """`n` independent standard normal values in float64."""
+        half = (n + 1) // 2
+        radius = np.sqrt(-2.0 * np.log1p(-self.uniform(half)))
+        angle = 2.0 * math.pi * self.uniform(half)
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+
+    def gaussian_like(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
+        """N(0, std^2) noise with the shape, type and device of `tensor`."""
+        values = torch.from_numpy(self.normal(tensor.numel()) * std)
+        return values.to(tensor.dtype).reshape(tensor.shape).to(tensor.device)
+
+    def poisson_sample(self, records: int, rate: float) -> torch.Tensor:
+        """Indices of a Poisson sample: each record enters independently with probability `rate`."""
+        if rate >= 1.0:
+            return torch.arange(records)
+        return torch.from_numpy(np.flatnonzero(self.uniform(records) < rate))
+
+
+@dataclass(frozen=True)
+class NoiseKey:
+    """The secret of one party, and where it came from."""
+
+    secret: bytes
+    origin: str
+
+    def __repr__(self) -> str:
+        return f"NoiseKey(origin={self.origin!r})"
+
+    def stream(self, *purpose: object) -> NoiseStream:
+        """The stream of this purpose."""
+        return NoiseStream(hmac.digest(self.secret, _bytes_of(purpose), "sha256"))
+
+    def fingerprint(self, *data: bytes) -> str:
+        """A keyed digest of private bytes: tells changed data from the same data, tells nobody
+        without the secret anything else."""
+        digest = hmac.new(self.secret, b"fingerprint", "sha256")
+        for piece in data:
+            digest.update(len(piece).to_bytes(8, "big") + piece)
+        return digest.hexdigest()
+
+    @staticmethod
+    def from_seed(noise_seed: int, owner: str) -> NoiseKey:
+        """A reproducible key, for experiments only."""
+        secret = hashlib.sha256(_bytes_of(("fedsynth noise_seed", noise_seed, owner))).digest()
+        return NoiseKey(secret, f"noise_seed={noise_seed}")
+
+    @staticmethod
+    def of_owner(folder: Path, owner: str, noise_seed: int | None) -> NoiseKey:
+        """The owner's key: from `noise_seed`, else the one kept in `folder`, made on first use.
+
+        The key is on disk before any noise is drawn from it, readable by its owner alone."""
+        if noise_seed is not None:
+            return NoiseKey.from_seed(noise_seed, owner)
+        path = folder / "noise.key"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                _publish(path, os.urandom(32))
+            secret = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot keep the noise key in {folder}: {error.strerror}.") from error
+        if len(secret) != 32:
+            raise UserError(f"the noise key {path} is damaged ({len(secret)} bytes, not 32).")
+        return NoiseKey(secret, FROM_SYSTEM)
+
+
+def _publish(path: Path, secret: bytes) -> None:
+    """Write the key under its name in one step; when two processes race, the first one wins."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, secret)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return
+    finally:
+        draft.unlink(missing_ok=True)
