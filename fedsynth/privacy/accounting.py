@@ -13,6 +13,7 @@ Gaussians get twice the sensitivity, and everything else group privacy, 2e at (1
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,39 +25,13 @@ import numpy as np
 from dp_accounting import DpEvent
 from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
-from scipy.special import gammaln, log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 from fedsynth.errors import UserError, unknown
-from fedsynth.privacy.events import ParallelDpEvent, flatten, from_text, to_text
+from fedsynth.privacy.events import ParallelDpEvent, flatten, from_text, to_text, unflatten
+from fedsynth.privacy.renyi import CONVENTIONS, WITHOUT_REPLACEMENT, Sampled, renyi_epsilon
 
 RELATIONS = ("add_remove", "replace_one")
-_TENTHS = tuple(1 + x / 10 for x in range(1, 100))
-
-
-@dataclass(frozen=True)
-class Convention:
-    """A way to turn Renyi divergences into epsilon: which orders, and which conversion."""
-
-    orders: tuple[float, ...]
-    improved: bool = True  # log((a-1)/a) - log(a)/(a-1) better than the classic conversion
-    tiny_is_zero: bool = False  # epsilon 0 where the KL divergence alone gives delta
-    without_replacement: bool = False  # subsampling is bounded as drawn without replacement
-
-
-CONVENTIONS: dict[str, Convention] = {
-    # dp-accounting's own orders and conversion
-    "rdp": Convention((*_TENTHS, *range(11, 64), 128, 256, 512, 1024), tiny_is_zero=True),
-    # Private Set Generation, Opacus before 1.0
-    "rdp_improved": Convention((*_TENTHS, *range(12, 64))),
-    # LDPDC and NDPDC
-    "rdp_improved_2000": Convention((*_TENTHS, *range(12, 2000))),
-    # eps = rdp + log(1/delta)/(order - 1): TF-privacy to 0.8, autodp, PSG's Theorem A.2
-    "rdp_classic": Convention((*_TENTHS, *range(11, 257)), improved=False),
-    # DataLens
-    "rdp_classic_199": Convention((1.1, *range(2, 200)), improved=False),
-    # GS-WGAN's Theorem A.1: a generic bound for sampling without replacement, replace one
-    "wor_bound": Convention(tuple(range(2, 257)), improved=False, without_replacement=True),
-}
 ACCOUNTANTS = ("pld", *CONVENTIONS)
 
 
@@ -71,7 +46,10 @@ class Epsilons:
 
 
 def count(event: DpEvent, delta: float, relation: str = "add_remove") -> Epsilons:
-    """The event's epsilon side by side: tight, by dp-accounting's orders, and as papers count."""
+    """The event's epsilon side by side: tight, by dp-accounting's orders, and as papers count.
+
+    For `replace_one` only the tight count is known; the others are not-a-number.
+    """
     names = ("pld",) if relation == "replace_one" else ("pld", "rdp", "rdp_improved", "rdp_classic")
     found = {name: epsilon(event, delta, name, relation) for name in names}
     missing = dict.fromkeys(("rdp", "rdp_improved", "rdp_classic"), math.nan)
@@ -92,18 +70,43 @@ def epsilon(
             f"accountant={accountant} counts add_remove neighbours only; for relation=replace_one "
             "use accountant=pld."
         )
-    return _epsilon(to_text(event), float(delta), accountant, relation)
+    return _epsilon(_key(event), float(delta), accountant, relation)
 
 
 def delta(event: DpEvent, epsilon: float) -> float:
     """The smallest delta known for this epsilon (add_remove; PLD, exact for pure Gaussians)."""
-    return max((_delta(s, epsilon, 1e-5) for s in _spendings(to_text(event))), default=0.0)
+    return max((_delta(s, epsilon, 1e-5) for s in _spendings(_key(event))), default=0.0)
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta that promises nothing or cannot be had."""
     if not 0 < delta < 1:
         raise UserError(f"delta must lie strictly between 0 and 1, not {delta!r}.")
+
+
+def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
+    """The same event by independent programs: dp-accounting's PLD and RDP, Opacus's RDP and PRV.
+
+    Empty for events that Opacus has no word for (parallel branches, disclosures). PRV is its upper
+    bound, asked for an error of 0.01, or of 1% of epsilon where that is more.
+    """
+    from opacus.accountants import PRVAccountant, RDPAccountant
+
+    ways = _spendings(_key(event))
+    if len(ways) != 1 or ways[0].disclosed or ways[0] == _Spending():
+        return {}
+    history = [(sigma, q, n) for (_, q, sigma), n in sorted(ways[0].sampled.items())]
+    if ways[0].mu2:
+        history.append((ways[0].mu2 ** -0.5, 1.0, 1))
+    found = {name: epsilon(event, delta, name) for name in ("pld", "rdp")}
+    renyi, prv = RDPAccountant(), PRVAccountant()
+    renyi.history = prv.history = history
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # about the edge of its orders, and logarithms of zero
+        found["opacus_rdp"] = float(renyi.get_epsilon(delta))
+        error = max(0.01, 0.01 * found["pld"])
+        found["opacus_prv"] = float(prv.get_epsilon(delta, eps_error=error))
+    return found
 
 
 # ---- Gaussian differential privacy: the exact formulas ----
@@ -152,7 +155,7 @@ class _Spending:
     """One way through an event's parallel branches."""
 
     mu2: float = 0.0  # sum of 1/sigma^2 over all Gaussians that see every record
-    sampled: Counter[tuple[str, float, float]] = field(default_factory=Counter)
+    sampled: Counter[Sampled] = field(default_factory=Counter)
     disclosed: bool = False  # sampled: (kind, rate, sigma of all that shares the draw) -> times
 
     def __add__(self, other: _Spending) -> _Spending:
@@ -179,11 +182,16 @@ class _Spending:
         return kind == kind2 and q <= q2 and sigma >= sigma2 and n <= n2
 
 
+def _key(event: DpEvent) -> str:
+    """One text for all trees that spend the same, so that they get the same epsilon to the bit."""
+    return to_text(unflatten(flatten(event)))
+
+
 @lru_cache(maxsize=4096)
 def _spendings(text: str) -> tuple[_Spending, ...]:
     """Every way a record can be hit, without the ways that are surely not the worst."""
     total: tuple[_Spending, ...] = (_Spending(),)
-    for base, n in flatten(from_text(text)).items():
+    for base, n in sorted(flatten(from_text(text)).items()):
         ways = [way.times(n) for way in _base(from_text(base))]
         total = _worst([a + b for a, b in product(total, ways)])
     return total
@@ -241,7 +249,9 @@ def _epsilon(text: str, delta: float, accountant: str, relation: str) -> float:
         return math.inf
     if accountant != "pld":
         convention = CONVENTIONS[accountant]
-        return max((_renyi_epsilon(way, delta, convention) for way in ways), default=0.0)
+        return max(
+            (renyi_epsilon(way.mu2, way.sampled, delta, convention) for way in ways), default=0.0
+        )
     if relation == "add_remove":
         return max(_pld_epsilon(way, delta) for way in ways)
     if not any(way.sampled for way in ways):
@@ -285,17 +295,17 @@ def _pld_epsilon(way: _Spending, delta: float) -> float:
 
 
 def _interval(way: _Spending, delta: float) -> float:
-    """How finely to cut the privacy loss, so that rounding up adds about 1e-4 of epsilon.
+    """How finely to cut the privacy loss, so that rounding up adds a few 1e-4 of epsilon.
 
     Rounding adds at most interval^2 / 4 to the variance of each step's loss. If the total loss is
     near normal with deviation s, then epsilon is about s^2/2 + z s with z = sqrt(2 log(1/delta)),
     which says what variance may be added. A power of two, so that near events share an interval,
     and never so fine that one step's losses are cut into more than about a million pieces.
     """
-    rough = max(_renyi_epsilon(way, delta, CONVENTIONS["rdp"]), 1e-9)
+    rough = max(renyi_epsilon(way.mu2, way.sampled, delta, CONVENTIONS["rdp"]), 1e-9)
     z = math.sqrt(2 * math.log(1 / delta))
     s = math.sqrt(z * z + 2 * rough) - z
-    added = 2e-4 * rough * s / (s + z)
+    added = 8e-4 * rough * s / (s + z)
     wanted = 2 * math.sqrt(added / (sum(way.sampled.values()) + 1))
     widest = max(0.5 / sigma**2 + 12 / sigma for _, _, sigma in way.sampled)
     return float(2.0 ** math.floor(math.log2(max(wanted, widest * 1e-6))))
@@ -306,82 +316,12 @@ def _pld(way: _Spending, interval: float) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _pld_of(
-    mu2: float, sampled: frozenset[tuple[tuple[str, float, float], int]], interval: float
-) -> Any:
+def _pld_of(mu2: float, sampled: frozenset[tuple[Sampled, int]], interval: float) -> Any:
     accountant = PLDAccountant(value_discretization_interval=interval)
     for (kind, q, sigma), n in sorted(sampled):
         if kind != "poisson":
-            raise UserError(
-                "sampling without replacement is counted by accountant=wor_bound only (replace "
-                "one); sample with poisson(q, ...) for an epsilon that fedsynth can defend."
-            )
+            raise UserError(WITHOUT_REPLACEMENT)
         accountant.compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(sigma)), n)
     if mu2:
         accountant.compose(dp.GaussianDpEvent(mu2**-0.5))
     return accountant
-
-
-def _renyi_epsilon(way: _Spending, delta: float, convention: Convention) -> float:
-    orders = np.asarray(convention.orders, dtype=float)
-    renyi = orders * (way.mu2 / 2)
-    for (kind, q, sigma), n in way.sampled.items():
-        if (kind == "without_replacement") != convention.without_replacement:
-            name = "accountant=wor_bound" if kind == "without_replacement" else "pld or rdp"
-            raise UserError(
-                f"this convention cannot count {kind} sampling: count it with {name} instead."
-            )
-        renyi = renyi + n * _sampled_renyi(kind, q, sigma, convention.orders)
-    found = renyi + math.log(1 / delta) / (orders - 1)
-    if convention.improved:
-        found = found + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
-    if convention.tiny_is_zero:
-        found = np.where(delta**2 + np.expm1(-renyi) > 0, 0.0, found)
-    return max(float(np.min(found)), 0.0)
-
-
-@lru_cache(maxsize=4096)
-def _sampled_renyi(kind: str, q: float, sigma: float, orders: tuple[float, ...]) -> np.ndarray:
-    """Renyi divergence of one sampled Gaussian at each order."""
-    array = np.asarray(orders, dtype=float)
-    whole = array == np.floor(array)
-    log_moment = np.empty_like(array)
-    log_moment[whole] = _log_moment_whole(kind, q, sigma, array[whole])
-    if not whole.all():
-        log_moment[~whole] = _log_moment_fraction(q, sigma, array[~whole])
-    unsampled = array / (2 * sigma**2)
-    return np.minimum(np.maximum(log_moment, 0.0) / (array - 1), unsampled)
-
-
-def _log_moment_whole(kind: str, q: float, sigma: float, orders: np.ndarray) -> np.ndarray:
-    """Binomial sums: exact for Poisson sampling, Theorem A.1's bound without replacement."""
-    found = np.empty(len(orders))
-    j = np.arange(int(orders.max()) + 1, dtype=float)
-    shift = j * (j - 1) / (2 * sigma**2)  # log of the j-th moment of the Gaussian's likelihood
-    for i, a in enumerate(orders.astype(int)):
-        k = j[: a + 1]
-        terms = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1) + k * math.log(q)
-        terms = terms + shift[: a + 1]
-        if kind == "poisson":
-            terms += (a - k) * math.log1p(-q) if q < 1 else np.where(k < a, -np.inf, 0.0)
-        else:
-            terms[0], terms[1] = 0.0, -np.inf
-            second = 1 / sigma**2  # divergence of order 2
-            terms[2] += min(math.log(4) + math.log(-math.expm1(-second)), math.log(2))
-            terms[3:] += math.log(2)
-        found[i] = logsumexp(terms)
-    return found
-
-
-def _log_moment_fraction(q: float, sigma: float, orders: np.ndarray) -> np.ndarray:
-    """E over z ~ N(0, sigma^2) of (1 - q + q exp((2z - 1) / (2 sigma^2)))^order, by trapezoids.
-
-    The integrand is smooth, so trapezoids are exact to rounding once they resolve it.
-    """
-    if sigma < 0.03:
-        return np.full(len(orders), np.inf)  # the unsampled bound is as good there, and cheap
-    step = min(sigma, sigma**2) / 4
-    z = np.arange(-14 * sigma, orders.max() + 14 * sigma, step)
-    weight = -(z**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi)))
-    ratio = np.logaddexp(math.log1p(-q), math.log(q) + (2 * z - 1) / (2 * sigma**2))
-    return np.asarray([logsumexp(a * ratio + weight) for a in orders])

@@ -56,7 +56,7 @@ def noise_multiplier(
         step = 0.05 if relation == "add_remove" else step
     excess = excess_by(accountant, relation)
     low, high = _bracket(excess, start, step)
-    best = float(brentq(excess, low, high, xtol=PRECISION / 10))
+    best = float(brentq(excess, low, high, xtol=PRECISION / 4))
     while excess(best) > 0:  # the root's last digits may fall on the wrong side
         best += PRECISION / 4
     return math.exp(best)

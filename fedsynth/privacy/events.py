@@ -144,6 +144,8 @@ def from_json(data: Mapping[str, Any]) -> DpEvent:
             f"event {kind!r} has the fields {sorted(_FIELDS[kind])}, not "
             f"{sorted(set(data) - {'type'})}."
         )
+    if "events" in data and not isinstance(data["events"], list):
+        raise UserError(f"the events of {kind!r} must be a list, not {data['events']!r}.")
     inner = from_json(data["event"]) if "event" in data else nothing()
     build: Mapping[str, Callable[[], DpEvent]] = {
         "gaussian": lambda: gaussian(data["sigma"]),
