@@ -17,7 +17,7 @@ from fedsynth.errors import UserError
 
 WIDTH_KEY = "fedsynth.width"
 COLUMNS = 10
-TILE_PIXELS = 56  # images are enlarged by whole factors to about this size
+TILE_PIXELS = 56
 GAP = 2
 
 
@@ -54,18 +54,16 @@ def unarchive(path: Path) -> Outcome:
     raise UserError(f"{path} is not a release: it holds the arrays {', '.join(sorted(arrays))}.")
 
 
-def contact_sheet(outcome: SyntheticSet) -> np.ndarray:
+def contact_sheet(outcome: SyntheticSet, tile_pixels: int = TILE_PIXELS) -> np.ndarray:
     """A picture of a synthetic set: one row a class, its first ten images, clamped to [0, 1].
 
-    Returns uint8 [height, width] for grey images and [height, width, 3] for three channels; any
-    other number of channels is averaged to grey.
+    Images are enlarged by a whole factor, to about `tile_pixels`; 0 leaves them as they are.
+    Returns uint8 [height, width] for grey images and [height, width, 3] for colour.
     """
-    images = np.nan_to_num(_numpy(outcome.images).astype(np.float32)).clip(0.0, 1.0)
+    images = grey_or_colour(outcome.images)
     labels = _numpy(outcome.labels)
-    if images.shape[1] != 3:
-        images = images.mean(axis=1, keepdims=True)
-    factor = max(1, round(TILE_PIXELS / max(images.shape[2:])))
-    tiles = images.repeat(factor, axis=2).repeat(factor, axis=3).transpose(0, 2, 3, 1)
+    factor = max(1, round(tile_pixels / max(images.shape[1:3])))
+    tiles = images.repeat(factor, axis=1).repeat(factor, axis=2)
     classes = np.unique(labels)
     height, width, channels = tiles.shape[1:]
     rows = max(1, len(classes))
@@ -78,6 +76,17 @@ def contact_sheet(outcome: SyntheticSet) -> np.ndarray:
             sheet[top : top + height, left : left + width] = tiles[index]
     grey = (sheet * 255).round().astype(np.uint8)
     return grey[:, :, 0] if channels == 1 else grey
+
+
+def grey_or_colour(images: torch.Tensor) -> np.ndarray:
+    """Images as they can be shown: float32 [n, height, width, 1 or 3], clamped to [0, 1].
+
+    Numbers of channels other than three are averaged to grey; what is not a number is black.
+    """
+    shown = np.nan_to_num(_numpy(images).astype(np.float32)).clip(0.0, 1.0)
+    if shown.shape[1] != 3:
+        shown = shown.mean(axis=1, keepdims=True)
+    return shown.transpose(0, 2, 3, 1)
 
 
 def png(picture: np.ndarray) -> bytes:

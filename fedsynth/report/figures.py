@@ -1,0 +1,256 @@
+"""Figures: accuracy over stages, accuracy matrices, synthetic images side by side.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say the same a second
+time. matplotlib is imported when a figure is drawn, and draws into memory, never on a display.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedsynth.core import SyntheticSet
+from fedsynth.report.outcomes import grey_or_colour
+from fedsynth.report.tables import SummaryRow, epsilon_words, stages_of
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS_A_ROW = 3
+MATRICES_A_ROW = 4
+CLASSES_SHOWN = 20
+MARKERS = "osD^vPX*"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours for one kind of background."""
+
+    text: str
+    grid: str
+    methods: tuple[str, ...]
+    references: tuple[str, ...]
+
+
+LIGHT = Theme(
+    text="#1f2328",
+    grid="#d8dee4",
+    methods=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    references=("#4d4d4d", "#8c8c8c", "#6b5b00"),
+)
+DARK = Theme(
+    text="#e6e8eb",
+    grid="#3a4048",
+    methods=("#56B4E9", "#F0803C", "#2BC79A", "#E3A1C6", "#E6B84D", "#8FA8FF"),
+    references=("#c4c4c4", "#8f8f8f", "#b8a94a"),
+)
+
+
+def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Figure | None:
+    """One panel an epsilon, one line a method; references dashed in every panel.
+
+    Error bars are standard deviations over seeds. None when nothing was measured.
+    """
+    stages = stages_of(rows)
+    if not stages:
+        return None
+    from matplotlib.ticker import MaxNLocator
+
+    epsilons = sorted({row.epsilon for row in rows if row.private}) or [math.inf]
+    styles = _styles(rows, theme)
+    columns = min(len(epsilons), PANELS_A_ROW)
+    figure, panels = _grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
+    for panel, epsilon in zip(panels, epsilons, strict=True):
+        for row in rows:
+            if row.accuracy and (row.epsilon == epsilon or not row.private):
+                _line(panel, row, styles[row.method])
+        panel.set_title(f"ε = {epsilon_words(epsilon)}", fontweight="bold")
+        panel.set_xlabel("training stage")
+        panel.set_ylim(0.0, 1.03)
+        panel.set_xlim(min(stages) - 0.25, max(stages) + 0.25)
+        panel.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+        panel.yaxis.set_major_locator(MaxNLocator(nbins=6))
+        panel.grid(color=theme.grid, linewidth=0.8)
+        panel.set_axisbelow(True)
+    for panel in panels[::columns]:
+        panel.set_ylabel("test accuracy, all classes seen")
+    handles: dict[str, Artist] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=min(len(handles), 3 if columns < 3 else 5),
+        frameon=False,
+        labelcolor=theme.text,
+    )
+    return figure
+
+
+def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
+    """A heat map a method and epsilon: after each stage (down), how well each stage's classes
+    (across) are still known. Means over seeds. None when nothing was measured."""
+    matrices = accuracy_matrix_tables(metrics)
+    if not matrices:
+        return None
+    columns = min(len(matrices), MATRICES_A_ROW)
+    figure, panels = _grid(len(matrices), columns, (2.6, 2.75), theme)
+    for panel, ((method, epsilon), matrix) in zip(panels, matrices.items(), strict=True):
+        # Light is low and dark is high on every background: printed numbers stay readable.
+        panel.imshow(matrix.to_numpy(), cmap="Blues", vmin=0.0, vmax=1.05, aspect="equal")
+        size = 8 if len(matrix.columns) <= 6 else 5
+        for (i, j), value in np.ndenumerate(matrix.to_numpy()):
+            if len(matrix.columns) <= 12 and not math.isnan(value):
+                ink = "white" if value > 0.55 else "black"
+                panel.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=size)
+        panel.set_title(f"{_plain(method)}, ε = {epsilon_words(epsilon)}", fontsize=9)
+        panel.set_xticks(range(len(matrix.columns)), [str(c) for c in matrix.columns])
+        panel.set_yticks(range(len(matrix.index)), [str(r) for r in matrix.index])
+        panel.tick_params(length=0)
+        panel.set_frame_on(False)
+        panel.set_xlabel("classes of stage", fontsize=8)
+    for panel in panels[::columns]:
+        panel.set_ylabel("after stage", fontsize=8)
+    return figure
+
+
+def accuracy_matrix_tables(metrics: pd.DataFrame) -> dict[tuple[str, float], pd.DataFrame]:
+    """For each method and epsilon: rows are stages trained up to, columns stages tested on."""
+    prefix = "accuracy_of_stage_"
+    cells = metrics[metrics["metric"].str.fullmatch(prefix + r"\d+")]
+    cells = cells.assign(of=cells["metric"].str.removeprefix(prefix).astype(int))
+    return {
+        (str(method), float(epsilon)): group.pivot_table(
+            index="stage", columns="of", values="value", aggfunc="mean"
+        )
+        for (method, epsilon), group in sorted(
+            cells.groupby(["method", "epsilon"]), key=lambda item: (item[0][1], item[0][0])
+        )
+    }
+
+
+def images_by_method(
+    sets: Mapping[tuple[str, float], SyntheticSet], theme: Theme = LIGHT
+) -> Figure | None:
+    """One row a method and epsilon, one column a class: the first image of each class."""
+    sets = {key: images for key, images in sets.items() if len(images.labels)}
+    classes = sorted({int(c) for images in sets.values() for c in images.labels.unique()})
+    classes = classes[:CLASSES_SHOWN]
+    if not classes:
+        return None
+    count = len(sets) * len(classes)
+    figure, panels = _grid(count, len(classes), (0.72, 0.72), theme)
+    figure.set_size_inches(0.72 * len(classes) + 1.5, 0.76 * len(sets) + 0.3)
+    for position, panel in enumerate(panels):
+        row, column = divmod(position, len(classes))
+        (method, epsilon), images = list(sets.items())[row]
+        found = (images.labels == classes[column]).nonzero()
+        if len(found):
+            picture = grey_or_colour(images.images[found[0]])[0]
+            panel.imshow(picture.squeeze(-1), cmap="gray", vmin=0.0, vmax=1.0)
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.set_frame_on(False)
+        if row == 0:
+            panel.set_title(str(classes[column]), fontsize=9)
+        if column == 0:
+            panel.set_ylabel(
+                f"{_plain(method)}\nε = {epsilon_words(epsilon)}",
+                rotation=0,
+                ha="right",
+                va="center",
+                fontsize=8,
+            )
+    return figure
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """The figure as `png` (for slides) or `svg` (for the page); equal figures, equal bytes."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    plain: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+    with mpl.rc_context({"svg.hashsalt": "fedsynth"}):
+        figure.savefig(
+            buffer,
+            format=kind,
+            dpi=180,
+            transparent=kind == "svg",
+            metadata=plain,
+        )
+    return buffer.getvalue()
+
+
+def _grid(
+    count: int, columns: int, size: tuple[float, float], theme: Theme
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, `columns` a row, each about `size` inches."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rows = math.ceil(count / columns)
+    with mpl.rc_context(
+        {
+            "text.color": theme.text,
+            "axes.labelcolor": theme.text,
+            "axes.edgecolor": theme.grid,
+            "xtick.color": theme.text,
+            "ytick.color": theme.text,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.facecolor": "none",
+            "font.size": 10,
+        }
+    ):
+        figure = Figure(
+            figsize=(size[0] * columns + 0.5, size[1] * rows + 0.6), layout="constrained"
+        )
+        axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def _styles(rows: Sequence[SummaryRow], theme: Theme) -> dict[str, dict[str, Any]]:
+    """A colour and a marker a method, the same in every panel and theme."""
+    private = sorted({row.method for row in rows if row.private})
+    others = sorted({row.method for row in rows} - set(private))
+    styles: dict[str, dict[str, Any]] = {}
+    for i, name in enumerate(private):
+        colour, marker = theme.methods[i % len(theme.methods)], MARKERS[i % len(MARKERS)]
+        styles[name] = {"color": colour, "marker": marker, "linewidth": 2.0, "zorder": 3}
+    for i, name in enumerate(others):
+        colour = theme.references[i % len(theme.references)]
+        dashes = ("--", "-.", ":")[i % 3]
+        styles[name] = {"color": colour, "linestyle": dashes, "linewidth": 1.6, "zorder": 2}
+    return styles
+
+
+def _line(panel: Axes, row: SummaryRow, style: Mapping[str, Any]) -> None:
+    stages = sorted(row.accuracy)
+    points = [row.accuracy[stage] for stage in stages]
+    bars = [point.deviation or 0.0 for point in points] if row.seeds > 1 else None
+    panel.errorbar(
+        stages,
+        [point.mean for point in points],
+        yerr=bars,
+        label=_plain(row.method) if row.private else f"{_plain(row.method)} (not private)",
+        capsize=3,
+        markersize=5.5,
+        **style,
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib shows as it is: no mathematics, and no label hidden by an underscore."""
+    return text.replace("$", r"\$").removeprefix("_") or " "

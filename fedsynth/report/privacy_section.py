@@ -1,0 +1,144 @@
+"""The part of the report that says what was promised to whom, and what each party spent."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fedsynth.report import html
+from fedsynth.report.facts import PrivacyRow, ReportFacts
+from fedsynth.report.tables import epsilon_words
+
+ROWS_SHOWN = 200  # a method and epsilon; the ledger holds them all
+
+_RELATIONS = {
+    "add_remove": "add or remove one",
+    "replace_one": "replace one",
+}
+
+_COLUMNS = (
+    html.Column("Party"),
+    html.Column("Stage"),
+    html.Column("Seen by", number=False, title="who looks: the epsilon holds for this view"),
+    html.Column("Records"),
+    html.Column("Sampling rate", title="probability that a step uses a record"),
+    html.Column("Steps"),
+    html.Column("Noise multiplier", title="standard deviation of the noise over the sensitivity"),
+    html.Column("ε PLD", title="privacy loss distributions: the tightest we can defend"),
+    html.Column("ε RDP", title="Rényi accounting: a looser bound, as many tools report it"),
+    html.Column("ε paper", title="as the publication counts it, to compare with its numbers"),
+)
+
+
+def banner(facts: ReportFacts) -> str:
+    """The warning that stands above everything when the noise can be repeated."""
+    if facts.noise_seed is None:
+        return ""
+    return (
+        '<p class="banner" role="note"><strong>Reproducible noise: an experiment, not a release.'
+        f"</strong> The noise came from noise_seed={html.text(facts.noise_seed)}. Whoever knows "
+        "the seed can take it off again, so nothing here protects anybody.</p>"
+    )
+
+
+def build(facts: ReportFacts, metrics: pd.DataFrame) -> str:
+    """Terms, assumptions, and a table a method and epsilon."""
+    noise = (
+        "operating system entropy"
+        if facts.noise_seed is None
+        else f"reproducible, noise_seed={facts.noise_seed}"
+    )
+    terms = html.definitions(
+        (
+            ("Protected unit", facts.unit),
+            ("Neighbours", _RELATIONS.get(facts.relation, facts.relation)),
+            ("δ", f"{facts.delta:g}"),
+            ("Noise calibrated to", facts.accounting.upper()),
+            ("Noise from", noise),
+        )
+    )
+    return html.section(
+        "privacy",
+        "Privacy: what each party promised and spent",
+        terms,
+        _references(facts, metrics),
+        *_tables(facts.privacy),
+        _assumptions(facts.assumptions),
+        html.paragraph(
+            "The cost of choosing settings is not part of any ε here; choose them on other data, "
+            "or count it.",
+            "soft",
+        ),
+    )
+
+
+def _references(facts: ReportFacts, metrics: pd.DataFrame) -> str:
+    named = {method.name for method in facts.methods if not method.private}
+    measured = set(metrics.loc[metrics["epsilon"].map(math.isinf), "method"])
+    if not (names := sorted(named | measured)):
+        return ""
+    verb = "is a reference" if len(names) == 1 else "are references"
+    return (
+        '<p class="banner" role="note"><strong>Not private (ε = ∞):</strong> '
+        f"{html.text(', '.join(names))} {verb}, made from the raw data. They show what privacy "
+        "costs and promise nothing to anybody.</p>"
+    )
+
+
+def _tables(rows: Sequence[PrivacyRow]) -> list[str]:
+    jobs: dict[tuple[float, str], list[PrivacyRow]] = defaultdict(list)
+    for row in rows:
+        jobs[(row.epsilon, row.method)].append(row)
+    return [
+        html.folded(
+            f"{method}, budget ε = {epsilon_words(epsilon)}: {_spent(of_job)}",
+            _table(of_job),
+            opened=position == 0,
+        )
+        for position, ((epsilon, method), of_job) in enumerate(sorted(jobs.items()))
+    ]
+
+
+def _spent(rows: Sequence[PrivacyRow]) -> str:
+    known = [row.epsilon_pld for row in rows if row.epsilon_pld is not None]
+    parties = len({row.party for row in rows})
+    who = "1 party" if parties == 1 else f"{parties:,} parties"
+    return f"{who}, at most ε = {epsilon_words(max(known))} spent" if known else who
+
+
+def _table(rows: Sequence[PrivacyRow]) -> str:
+    order = sorted(rows, key=lambda row: (row.stage, row.party, row.view))
+    caption = "Every party, stage and viewer"
+    if len(order) > ROWS_SHOWN:
+        caption += f"; the first {ROWS_SHOWN} of {len(order):,}, the ledger holds all"
+    return html.table(
+        caption,
+        _COLUMNS,
+        [
+            (
+                "" if math.isfinite(row.epsilon) else "reference",
+                (
+                    row.party,
+                    row.stage,
+                    row.view,
+                    f"{row.records:,}",
+                    f"{row.sampling_rate:.4g}",
+                    f"{row.steps:,}",
+                    f"{row.noise_multiplier:.4g}",
+                    epsilon_words(row.epsilon_pld),
+                    epsilon_words(row.epsilon_rdp),
+                    epsilon_words(row.epsilon_paper),
+                ),
+            )
+            for row in order[:ROWS_SHOWN]
+        ],
+    )
+
+
+def _assumptions(assumptions: Sequence[str]) -> str:
+    if not assumptions:
+        return ""
+    return "<h3>Treated as public</h3>" + html.bullets(assumptions)
