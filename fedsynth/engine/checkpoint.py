@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import time
 import warnings
@@ -40,8 +41,9 @@ def rounds(
 
     At the start the newest good checkpoint at `path` is loaded into `state` in place: tensors and
     objects with `load_state_dict` keep their identity, other values are replaced. State is saved
-    after a round when the last save is `every_seconds` old, and always after the last round; when
-    all rounds were done already, nothing is yielded but the state is as it was at the end.
+    after a round when the last save is `every_seconds` old (0: after each) or, where saving is
+    slow, older, and always after the last round; when all rounds were done already, nothing is
+    yielded but the state is as it was at the end.
     `fingerprint` says what the state belongs to: a checkpoint with another one is refused.
     `on_step(done, total)` is called after each round, and once when a loop is taken up again.
     """
@@ -60,7 +62,8 @@ def rounds(
         if step + 1 == n or begun >= due:
             files.save(step + 1, state)
             ended = time.monotonic()
-            due = ended + max(every_seconds, _SAVING_SHARE * (ended - begun))
+            pause = max(every_seconds, _SAVING_SHARE * (ended - begun))
+            due = ended + (pause if every_seconds else 0)
         if on_step is not None:
             on_step(step + 1, n)
 
@@ -172,26 +175,26 @@ def _restored(live: Any, saved: Any, name: str) -> Any:
         if not hasattr(live, "load_state_dict"):
             raise UserError(f"{name} was an object and is not one now; remove the file to restart")
         live.load_state_dict(saved[_OBJECT])
-        return live
-    if isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor):
-        if live.shape != saved.shape or live.dtype != saved.dtype:
-            return saved  # its owner replaced it too: a shape does not change in place
-        with torch.no_grad():
-            live.copy_(saved)
-        return live
-    if isinstance(saved, dict):
+    elif isinstance(saved, dict):
         live = live if isinstance(live, dict) else {}
         _fill(live, saved, name)
-        return live
-    if isinstance(saved, list | tuple):
+    elif isinstance(saved, list | tuple):
         old = list(live) if isinstance(live, list | tuple) else []
-        old += [None] * (len(saved) - len(old))
-        items = [
-            _restored(a, b, f"{name}[{i}]")
-            for i, (a, b) in enumerate(zip(old, saved, strict=False))
-        ]
-        if isinstance(live, list) and isinstance(saved, list):
-            live[:] = items
-            return live
-        return type(saved)(items)
-    return saved
+        pairs = itertools.zip_longest(old[: len(saved)], saved)
+        items = [_restored(a, b, f"{name}[{i}]") for i, (a, b) in enumerate(pairs)]
+        live = live if isinstance(live, list) else []
+        live[:] = items
+        return live if isinstance(saved, list) else tuple(items)
+    elif _alike(live, saved):
+        with torch.no_grad():
+            live.copy_(saved)
+    else:
+        return saved
+    return live
+
+
+def _alike(live: Any, saved: Any) -> bool:
+    """Whether a saved tensor fits into a live one. If not, its owner had replaced it, as a shape
+    does not change in place, and so may we."""
+    tensors = isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor)
+    return tensors and live.shape == saved.shape and live.dtype == saved.dtype
