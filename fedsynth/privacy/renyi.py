@@ -44,7 +44,12 @@ CONVENTIONS: dict[str, Convention] = {
     "rdp_improved_2000": Convention((*_TENTHS, *range(12, 2000))),
     # eps = rdp + log(1/delta)/(order - 1): TF-privacy to 0.8, autodp, PSG's Theorem A.2
     "rdp_classic": Convention((*_TENTHS, *range(11, 257)), improved=False),
-    # DataLens
+    # TF-privacy's sparse default orders, as in DP-Sinkhorn
+    "rdp_classic_sparse": Convention(
+        (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128, 256, 512),
+        improved=False,
+    ),
+    # DataLens and G-PATE
     "rdp_classic_199": Convention((1.1, *range(2, 200)), improved=False),
     # GS-WGAN's Theorem A.1: a generic bound for sampling without replacement, replace one
     "wor_bound": Convention(tuple(range(2, 257)), improved=False, without_replacement=True),
@@ -80,7 +85,8 @@ def _sampled_renyi(kind: str, q: float, sigma: float, orders: tuple[float, ...])
     array = np.asarray(orders, dtype=float)
     whole = array == np.floor(array)
     log_moment = np.empty_like(array)
-    log_moment[whole] = _log_moment_whole(kind, q, sigma, array[whole])
+    if whole.any():
+        log_moment[whole] = _log_moment_whole(kind, q, sigma, array[whole])
     if not whole.all():
         log_moment[~whole] = _log_moment_fraction(q, sigma, array[~whole])
     unsampled = array / (2 * sigma**2)
