@@ -17,7 +17,11 @@ class MethodFacts:
 
 @dataclass(frozen=True)
 class PrivacyRow:
-    """What one party did and spent in one stage, as one viewer can count it."""
+    """What one party did in one stage and has spent since the run began, as one viewer counts.
+
+    The epsilons hold for everything this party released up to and including this stage, so the
+    largest is what its participation cost.
+    """
 
     method: str
     epsilon: float  # the budget asked for

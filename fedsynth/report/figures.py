@@ -197,6 +197,7 @@ def _grid(
     """A figure with `count` panels, `columns` a row, each about `size` inches."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows = math.ceil(count / columns)
     with mpl.rc_context(
@@ -213,7 +214,8 @@ def _grid(
         }
     ):
         figure = Figure(
-            figsize=(size[0] * columns + 0.5, size[1] * rows + 0.6), layout="constrained"
+            figsize=(size[0] * columns + 0.5, size[1] * rows + 0.6),
+            layout=ConstrainedLayoutEngine(h_pad=0.09),
         )
         axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for spare in axes[count:]:

@@ -37,8 +37,8 @@ def images(run: RunDirectory, metrics: pd.DataFrame) -> str:
             _sheet(words, stage, sets[stage]) for stage in sorted(sets)[-STAGES_SHOWN:]
         )
         shown.append(
-            f"<h3>{html.text(words + promise)}</h3>"
-            f'<p class="soft">Seed {seed}.</p><div class="sheets">{sheets}</div>'
+            f'<h3>{html.text(words + promise)} <span class="soft">seed {seed}</span></h3>'
+            f'<div class="sheets">{sheets}</div>'
         )
     figure = images_by_method(joined)
     if figure is not None:
@@ -84,6 +84,7 @@ def matrices(run: RunDirectory, metrics: pd.DataFrame) -> str:
             "each stage (across) are told from all classes seen. A column that fades downwards is "
             "forgetting. Means over seeds."
         ),
-        f'<figure class="wide">{html.picture(alt, render(light, "svg"), render(dark, "svg"))}'
+        "<figure>",
+        html.scrolling(html.picture(alt, render(light, "svg"), render(dark, "svg")), "wide"),
         "</figure>",
     )

@@ -35,10 +35,15 @@ def table(
         for column in columns
     )
     body = "".join(_row(kind, cells, columns) for kind, cells in rows)
-    return (
-        f'<div class="scroll"><table><caption>{text(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return scrolling(
+        f"<table><caption>{text(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def scrolling(wide: str, kind: str = "") -> str:
+    """Something wide that scrolls sideways by itself, by touch, mouse or keyboard."""
+    return f'<div class="scroll {kind}" tabindex="0">{wide}</div>'
 
 
 def _row(kind: str, cells: Sequence[object], columns: Sequence[Column]) -> str:
@@ -67,7 +72,7 @@ def picture(alt: str, light: bytes, dark: bytes | None = None, kind: str = "imag
         return image
     source = data_uri(dark, kind)
     return (
-        '<picture><source media="(prefers-color-scheme: dark) and (not print)" '
+        '<picture><source media="screen and (prefers-color-scheme: dark)" '
         f'srcset="{source}">{image}</picture>'
     )
 

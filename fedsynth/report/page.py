@@ -60,7 +60,7 @@ def write_report(run: RunDirectory, facts: ReportFacts) -> Path:
     metrics = frame(run.metrics())
     rows = summarise(metrics)
     sections = (
-        _results(run, rows),
+        _results(run, rows, facts.setting),
         privacy_section.build(facts, metrics),
         gallery.images(run, metrics),
         gallery.matrices(run, metrics),
@@ -106,7 +106,7 @@ def _page(facts: ReportFacts, sections: Sequence[str]) -> str:
     )
 
 
-def _results(run: RunDirectory, rows: Sequence[SummaryRow]) -> str:
+def _results(run: RunDirectory, rows: Sequence[SummaryRow], setting: str) -> str:
     if not rows:
         return html.section("results", "Results", html.paragraph("No metrics were recorded."))
     figure = ""
@@ -120,8 +120,8 @@ def _results(run: RunDirectory, rows: Sequence[SummaryRow]) -> str:
             if row.accuracy
         )
         figure = (
-            '<figure class="wide">'
-            + html.picture(alt, render(light, "svg"), render(dark, "svg"))
+            "<figure>"
+            + html.scrolling(html.picture(alt, render(light, "svg"), render(dark, "svg")), "wide")
             + "<figcaption>Accuracy over stages, one line a method, one panel an epsilon. "
             "References that are not private are dashed and the same in every panel."
             "</figcaption></figure>"
@@ -130,7 +130,7 @@ def _results(run: RunDirectory, rows: Sequence[SummaryRow]) -> str:
         "results",
         "Results",
         _cards(rows),
-        f'<div class="scroll">{html_table(rows)}</div>',
+        html.scrolling(html_table(rows, setting)),
         html.paragraph(
             "Each row is its own what-if: one method at one budget, as if nothing else had been "
             "released. A party that really released several of them would spend their composition, "
@@ -211,15 +211,15 @@ def _cost(name: str, value: float) -> str:
 
 
 def _methods(facts: ReportFacts) -> str:
-    items = "".join(
-        f"<div><dt>{html.text(m.name)}"
-        + ("" if m.private else " (reference, not private)")
-        + f"</dt><dd>{html.text(m.summary)}"
-        + (f' <span class="soft">{html.text(m.source)}</span>' if m.source else "")
-        + "</dd></div>"
+    if not facts.methods:
+        return ""
+    columns = [html.Column(name, number=False) for name in ("Method", "What it does", "Source")]
+    rows = [
+        ("" if m.private else "reference", (m.name, m.summary, m.source or MISSING))
         for m in facts.methods
-    )
-    return html.section("methods", "Methods", f"<dl>{items}</dl>" if items else "")
+    ]
+    listing = html.table("Methods of this run; references are not private", columns, rows)
+    return html.section("methods", "Methods", f'<div class="prose">{listing}</div>')
 
 
 def _reproduce(run: RunDirectory, facts: ReportFacts) -> str:
@@ -242,7 +242,7 @@ def _reproduce(run: RunDirectory, facts: ReportFacts) -> str:
         "The files of the run directory",
         (html.Column("File", number=False), html.Column("Holds", number=False)),
         [("", pair) for pair in FILES],
-    ).replace("<td>", '<td class="wide">')
+    )
     return html.section(
         "reproduce",
         "Reproduce",
@@ -251,5 +251,5 @@ def _reproduce(run: RunDirectory, facts: ReportFacts) -> str:
         html.folded("Environment", html.definitions((k, v) for k, v in machine if v is not None))
         if environment
         else "",
-        files,
+        f'<div class="prose">{files}</div>',
     )

@@ -111,7 +111,7 @@ def _spent(rows: Sequence[PrivacyRow]) -> str:
 
 def _table(rows: Sequence[PrivacyRow]) -> str:
     order = sorted(rows, key=lambda row: (row.stage, row.party, row.view))
-    caption = "Every party, stage and viewer"
+    caption = "Every party, stage and viewer; ε counts all that a party released so far"
     if len(order) > ROWS_SHOWN:
         caption += f"; the first {ROWS_SHOWN} of {len(order):,}, the ledger holds all"
     return html.table(

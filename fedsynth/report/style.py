@@ -5,7 +5,7 @@ CSS = """
   --paper: #ffffff; --panel: #f5f7f9; --ink: #1f2328; --soft: #57606a; --line: #d8dee4;
   --accent: #0b62a4; --warn-ink: #7a3c00; --warn-paper: #fff3e0; --warn-line: #e8a34a;
   --reference: #8a5a00; }
-@media (prefers-color-scheme: dark) and (not print) { :root {
+@media screen and (prefers-color-scheme: dark) { :root {
   --paper: #14171b; --panel: #1c2127; --ink: #e6e8eb; --soft: #a3acb5; --line: #343b44;
   --accent: #6cb6f0; --warn-ink: #ffd9a3; --warn-paper: #38270f; --warn-line: #b57a26;
   --reference: #e6b84d; } }
@@ -44,23 +44,24 @@ nav a:hover, nav a:focus-visible { text-decoration: underline; }
 table { border-collapse: collapse; width: 100%; font-size: 0.875rem;
   font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; padding: 0 0 8px; }
-th, td { padding: 6px 9px; border-bottom: 1px solid var(--line); text-align: left;
+th, td { padding: 6px 8px; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: baseline; white-space: nowrap; }
-td.wide { white-space: normal; min-width: 16em; }
+.prose td { white-space: normal; min-width: 11em; }
+caption { max-width: min(100ch, calc(100vw - 40px)); }
+h3 .soft { font-weight: 400; margin-left: 6px; }
 thead th { font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--line); }
 thead th[scope=colgroup] { text-align: center; border-bottom: 1px solid var(--line); }
 tbody th { font-weight: 600; }
 tbody tr:hover { background: var(--panel); }
 .number { text-align: right; }
-.spread { color: var(--soft); font-size: 0.8em; display: block; }
+.spread { color: var(--soft); font-size: 0.8em; font-weight: 400; display: block; }
 .reference th, .reference td { color: var(--reference); font-style: italic; }
 .group td, .group th { border-top: 2px solid var(--line); }
 figure { margin: 14px 0; }
 figure img { max-width: 100%; height: auto; display: block; }
-figure.wide { overflow-x: auto; }
-figure.wide img { min-width: 640px; }
-.sheets { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr));
-  gap: 12px 18px; }
+.wide img { min-width: 640px; }
+.sheets { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr));
+  gap: 14px 20px; }
 .sheets figure { margin: 0; }
 .sheets img { width: 100%; image-rendering: pixelated; border: 1px solid var(--line);
   border-radius: 4px; }
@@ -73,13 +74,14 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 8p
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 details { border: 1px solid var(--line); border-radius: 8px; padding: 8px 14px; margin: 8px 0; }
 summary { cursor: pointer; font-weight: 600; font-size: 0.9375rem; }
-summary:focus-visible, a:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.scroll:focus-visible, summary:focus-visible, a:focus-visible {
+  outline: 2px solid var(--accent); outline-offset: 2px; }
 footer { border-top: 1px solid var(--line); padding-top: 14px; padding-bottom: 40px; }
 @media (max-width: 640px) { main, header, footer { padding-left: 14px; padding-right: 14px; }
   h1 { font-size: 1.55rem; } section { margin: 34px 0; } }
 @media print { nav { display: none; } body { font-size: 10.5pt; } section { margin: 22px 0; }
   details { border: none; padding: 0; } details::details-content { content-visibility: visible;
   display: block; height: auto; } .scroll { overflow: visible; } table { font-size: 8pt; }
-  th, td { padding: 3px 5px; white-space: normal; }
+  th, td { padding: 3px 5px; white-space: normal; } .spread { white-space: nowrap; }
   figure, tr, .card, .banner { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 """

@@ -174,7 +174,7 @@ def _terminal_table(rows: Sequence[SummaryRow], title: str, *, full: bool) -> Ta
     return table
 
 
-def html_table(rows: Sequence[SummaryRow]) -> str:
+def html_table(rows: Sequence[SummaryRow], setting: str = "") -> str:
     """The summary as an HTML table; references carry the class `reference`."""
     stages = stages_of(rows)
     best = {
@@ -189,7 +189,8 @@ def html_table(rows: Sequence[SummaryRow]) -> str:
     }
     head = "".join(f'<th scope="col" class="number">{stage}</th>' for stage in stages)
     lines = [
-        "<table><caption>Accuracy on the test data of all classes seen, after each stage; "
+        f"<table><caption>{escape(setting[:1].upper() + setting[1:])}{'. ' if setting else ''}"
+        "Accuracy on the test data of all classes seen, after each stage; "
         f"{spread_words(rows)}. Bold: best private method at this epsilon.</caption><thead>",
         '<tr><th scope="col" rowspan="2">Method</th>'
         '<th scope="col" rowspan="2" class="number">Budget ε</th>'
@@ -197,7 +198,7 @@ def html_table(rows: Sequence[SummaryRow]) -> str:
         + '<th scope="col" rowspan="2" class="number">Average</th>'
         '<th scope="col" rowspan="2" class="number">Forgetting</th>'
         '<th scope="colgroup" colspan="3">ε spent</th>'
-        '<th scope="col" rowspan="2" class="number">Release time</th></tr>',
+        '<th scope="col" rowspan="2" class="number">Time to<br>release</th></tr>',
         f'<tr>{head}<th scope="col" class="number">PLD</th><th scope="col" class="number">RDP</th>'
         '<th scope="col" class="number">paper</th></tr></thead><tbody>',
     ]
