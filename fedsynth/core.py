@@ -92,7 +92,6 @@ class PartyPlan:
     noise_multiplier: float = 0.0
     views: Mapping[str, DpEvent] = field(default_factory=dict)  # who looks -> what they can count
     paper_event: DpEvent | None = None  # the published count, where it differs from `event`
-    paper_convention: str = "rdp_improved"  # the published conversion: see privacy.accounting
     bytes_up: int = 0
     bytes_down: int = 0
     work: tuple[Work, ...] = ()
@@ -209,6 +208,7 @@ class Method(ABC):
     summary: ClassVar[str]
     Config: ClassVar[type]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
     private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
     source: ClassVar[str] = ""  # where it was published
 

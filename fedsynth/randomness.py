@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+
+_global_generator = threading.RLock()
 
 
 def key(*parts: object) -> int:
@@ -35,8 +38,9 @@ def numpy_generator(*parts: object) -> np.random.Generator:
 def default_seed(*parts: object) -> Iterator[None]:
     """Run a block that draws from torch's global generator (module initialisation) under this key.
 
-    The global state is put back afterwards, so the block neither sees nor leaves a trace.
+    The global state is put back afterwards, so the block neither sees nor leaves a trace;
+    a lock keeps threads that do the same apart.
     """
-    with torch.random.fork_rng(devices=[]):
+    with _global_generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(*parts))
         yield

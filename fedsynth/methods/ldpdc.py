@@ -51,6 +51,7 @@ class LDPDC(Method):
     name = "ldpdc"
     summary = "Noised means of small random groups, one for each synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
+    paper_convention = "rdp_improved_2000"
     Config = LDPDCConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
@@ -73,7 +74,6 @@ class LDPDC(Method):
             sampling_rate=rate,
             steps=cfg.spc,
             noise_multiplier=noise,
-            paper_convention="rdp_improved_2000",
             bytes_up=set_bytes(task, len(facts.class_counts), cfg.spc),
         )
 

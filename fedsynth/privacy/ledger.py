@@ -11,6 +11,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -223,7 +224,8 @@ class Ledger:
             if self._length == 0:
                 _fsync_folder(self.path.parent)
         except OSError as error:
-            os.ftruncate(file.fileno(), self._length)
+            with contextlib.suppress(OSError):  # a line that stays is waste, never a hidden cost
+                os.ftruncate(file.fileno(), self._length)
             raise UserError(
                 f"cannot write the ledger {self.path}: {error.strerror}. "
                 "The event was not recorded, so nothing was released."

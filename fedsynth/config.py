@@ -1,0 +1,268 @@
+"""From a command line to a checked plan of the run: scenario file, preset and overrides, in layers.
+
+The layers of a run's keys: defaults < the scenario file < its preset < the command line. Those of a
+method: its published defaults < its own preset < the scenario's section < the scenario's preset <
+the command line. `preset=paper` adds nothing, so what runs is what was published.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedsynth.core import Budget
+from fedsynth.errors import UserError, nearest, unknown
+from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.methods import all_methods, method
+from fedsynth.scenario import World, tasks
+from fedsynth.settings import build, setting
+
+PRESETS = ("smoke", "laptop", "paper")
+ENGINES = ("ray", "inprocess", "flower")
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The keys of a run that are not a method's."""
+
+    scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
+    preset: str = setting("laptop", "how much to compute", choices=PRESETS)
+    method: tuple[str, ...] = setting((), "methods to compare; default: the scenario's")
+    epsilon: tuple[float, ...] = setting((1.0, 10.0), "budget(s) of each party", above=0)
+    delta: float = setting(1e-5, "the other half of the budget", above=0, at_most=0.999999)
+    seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
+    accounting: str = setting(
+        "pld",
+        "what noise is calibrated to; paper: the published convention, for comparison",
+        choices=("pld", "rdp", "paper"),
+    )
+    noise_seed: int | None = setting(
+        None, "makes noise reproducible: an experiment, never a release", at_least=0
+    )
+    engine: str = setting("ray", "where the apps run", choices=ENGINES)
+    workers: int | None = setting(None, "worker processes; default: one a CPU", at_least=1)
+    num_cpus: float = setting(1.0, "CPUs a worker takes", above=0)
+    num_gpus: float = setting(0.0, "GPUs a worker takes", at_least=0)
+    address: str | None = setting(None, "a running Ray cluster to join")
+    timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
+    out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run, resolved and checked."""
+
+    run: RunConfig
+    world: World
+    evaluation: EvalSetting
+    methods: Mapping[str, Any]  # name -> its settings
+    about: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as written to config.yaml: `resolve` reads them back."""
+        evaluation = dataclasses.asdict(self.evaluation)
+        values = {
+            "about": self.about,
+            **dataclasses.asdict(self.run),
+            **dataclasses.asdict(self.world),
+            "evaluation": evaluation,
+        }
+        for name, cfg in self.methods.items():
+            values[name] = dataclasses.asdict(cfg)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def scenario_folders() -> list[Path]:
+    """Where scenarios are looked for: here, then what came with the package."""
+    package = Path(__file__).parent
+    return [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
+
+
+def scenario_files() -> dict[str, Path]:
+    """All scenarios by name."""
+    found: dict[str, Path] = {}
+    for folder in scenario_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def read_scenario(name: str) -> dict[str, Any]:
+    """The scenario of this name or path, as plain values."""
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"scenario={name!r}: there is no such file.")
+    else:
+        files = scenario_files()
+        if name not in files:
+            raise unknown("scenario", name, files)
+        path = files[name]
+    return read_yaml(path)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold keys and values.")
+    return {str(k): v for k, v in values.items()}
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words as nested values; a comma makes a list, YAML decides the types."""
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UserError(f"{word!r} is not of the form key=value.")
+        place = values
+        *outer, last = key.split(".")
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise UserError(f"{word!r}: {part!r} was given a value already.")
+        place[last] = _value(key, text)
+    return values
+
+
+def _value(key: str, text: str) -> Any:
+    pieces = text.split(",") if "," in text and not text.lstrip().startswith(("[", "{")) else None
+    try:
+        if pieces is not None:
+            return [_number_or(yaml.safe_load(piece)) for piece in pieces]
+        return _number_or(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise UserError(f"{key}={text!r} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _number_or(value: Any) -> Any:
+    """YAML 1.1 reads 1e-5 as a text; a person means a number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def resolve(overrides: Mapping[str, Any]) -> Config:
+    """The whole run from command-line values: every key known, typed, within its limits."""
+    file = read_scenario(str(overrides.get("scenario", RunConfig.scenario)))
+    presets = file.pop("presets", None) or {}
+    about = str(file.pop("about", ""))
+    if not isinstance(presets, dict) or (odd := [p for p in presets if p not in PRESETS]):
+        raise unknown("preset in the scenario file", odd[0] if presets else presets, PRESETS)
+    preset = str(overrides.get("preset", file.get("preset", "laptop")))
+    if preset not in PRESETS:
+        raise UserError(
+            f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
+            f"Allowed: {', '.join(PRESETS)}."
+        )
+    layers = [file, presets.get(preset) or {}, overrides]
+    return assemble([{str(k): v for k, v in layer.items()} for layer in layers], preset, about)
+
+
+def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
+    """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
+    run_fields = {f.name for f in dataclasses.fields(RunConfig)}
+    world_fields = {f.name for f in dataclasses.fields(World)}
+    known = [*run_fields, *world_fields, "evaluation", *all_methods()]
+    for layer in layers:
+        for key in layer:
+            if key not in known:
+                raise UserError(
+                    f"unknown key {key!r}.{nearest(key, known)} Allowed: "
+                    f"{', '.join(sorted([*run_fields, *world_fields, 'evaluation']))}, and a "
+                    f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
+                )
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged.update({k: v for k, v in layer.items() if k in run_fields | world_fields})
+    run = build(RunConfig, {k: v for k, v in merged.items() if k in run_fields})
+    world = build(World, {k: v for k, v in merged.items() if k in world_fields})
+    evaluation = build(EvalSetting, _section(layers, "evaluation"), "evaluation")
+    if not run.method:
+        raise UserError("the scenario names no methods: give method=NAME[,NAME ...].")
+    chosen: dict[str, Any] = {}
+    for name in run.method:
+        settings = dict(method(name).presets.get(preset or "", {}))
+        chosen[name] = build(method(name).Config, {**settings, **_section(layers, name)}, name)
+    return check(Config(run, world, evaluation, chosen, about))
+
+
+def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    section: dict[str, Any] = {}
+    for layer in layers:
+        part = layer.get(name) or {}
+        if not isinstance(part, Mapping):
+            raise UserError(f"{name}={part!r}: {name} holds keys; write {name}.KEY=VALUE.")
+        section.update(part)
+    return section
+
+
+def check(config: Config) -> Config:
+    """What only shows when the keys meet: parties without records, budgets that make no sense."""
+    if config.run.delta >= 1:
+        raise UserError(f"delta={config.run.delta} must lie between 0 and 1.")
+    tasks(config.world)
+    for name in config.run.method:
+        if method(name).private and INFINITY in config.run.epsilon:
+            raise UserError(
+                f"epsilon=inf: {name} is a private method. For no privacy at all use a reference: "
+                + ", ".join(n for n, m in all_methods().items() if not m.private)
+                + "."
+            )
+    return config
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed and still deserves a word."""
+    said = []
+    smallest = min(f.records for task in tasks(config.world) for f in task.parties)
+    if config.run.delta > 1 / smallest:
+        said.append(
+            f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
+            "records: publishing one record whole would be within the budget."
+        )
+    for name, cfg in config.methods.items():
+        batch = getattr(cfg, "batch", 0)
+        if method(name).private and batch > smallest:
+            said.append(
+                f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
+                "it takes all its records every time, without amplification by sampling."
+            )
+    if config.run.noise_seed is not None:
+        said.append(
+            f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
+            "This is an experiment, not a release."
+        )
+    if (config.run.workers or 1) * config.run.num_cpus > (os.cpu_count() or 1):
+        said.append(
+            f"workers={config.run.workers} with {config.run.num_cpus:g} CPUs each is more than "
+            f"this machine's {os.cpu_count()}: they will take turns."
+        )
+    return said
+
+
+def budget(config: Config, name: str, epsilon: float) -> Budget:
+    """The budget of one job; a non-private reference has no end to its spending."""
+    run = config.run
+    total = epsilon if method(name).private else INFINITY
+    published = method(name).paper_convention
+    accounting = published if run.accounting == "paper" else run.accounting
+    return Budget(total, run.delta, accounting=accounting)

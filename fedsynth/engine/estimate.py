@@ -1,0 +1,60 @@
+"""How long a plan takes here: each kind of work is timed once, on random numbers, never on data."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable
+
+import torch
+from torch.nn import functional as F
+
+from fedsynth.core import DataFacts, Plan, Work
+from fedsynth.engine.machine import pin_threads
+from fedsynth.methods._matching import MatchedImages, MatchingConfig
+from fedsynth.models.classifiers import make_convnet
+from fedsynth.privacy.clipping import clipped_gradient_sum
+
+PROBE = 32  # records a probe handles; time is taken to grow with the batch
+REPEATS = 3
+
+
+def seconds(plan: Plan) -> float:
+    """Core-seconds of everything in the plan, parties and curator."""
+    work = [*plan.curator_work, *(w for party in plan.parties for w in party.work)]
+    return work_seconds(work, plan.task.data)
+
+
+def work_seconds(work: Iterable[Work], data: DataFacts) -> float:
+    """Core-seconds of this work on one core of this machine."""
+    return sum(w.times * (w.batch / PROBE) * _probe(w.kind, w.width, data) for w in work if w.times)
+
+
+@functools.cache
+def _probe(kind: str, width: int, data: DataFacts) -> float:
+    """Seconds one unit of work takes for `PROBE` records: the best of a few."""
+    pin_threads(1)
+    net = make_convnet(width, data, data.classes, "probe")
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((PROBE, *data.shape), generator=generator)
+    labels = torch.arange(PROBE) % data.classes
+    matched = MatchedImages(MatchingConfig(spc=PROBE, width=width), data, [0], ("probe",))
+    real = [torch.ones_like(p) for p in net.parameters()]
+
+    def gradient() -> None:
+        clipped_gradient_sum(net, images, labels, clip=1.0)
+
+    def match() -> None:
+        matched.match(net, real)
+
+    def train() -> None:
+        loss = F.cross_entropy(net(images), labels)
+        torch.autograd.grad(loss, list(net.parameters()))
+
+    run = {"gradient": gradient, "match": match, "train": train}[kind]
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,152 @@
+"""The two sides of a job: what happens inside a party, and what happens at the curator."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedsynth.core import Outcome, Release, Request
+from fedsynth.engine.apps import Ask
+from fedsynth.engine.checkpoint import rounds
+from fedsynth.engine.job import Job
+from fedsynth.privacy.guard import AggregateNoise, Guard
+from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.private import Private, Records
+from fedsynth.report.progress import write_progress
+from fedsynth.report.store import RunDirectory
+from fedsynth.scenario import party_records
+
+STAGES_AT_ONCE = 8
+
+
+def device_of(job: Job) -> torch.device:
+    """The device this process computes on."""
+    return torch.device("cuda" if job.gpu and torch.cuda.is_available() else "cpu")
+
+
+def progress_folder(job: Job) -> Path:
+    """Where parties and the curator say how far they are."""
+    return Path(job.out) / "progress" / job.name
+
+
+def party_answer(text: str, party: int, stage: int, request: Request) -> Release:
+    """Everything that happens inside one party: read its own records, run the method's party side
+    behind the guard, and hand over what the guard made."""
+    job = Job.parse(text)
+    plan = job.plan(stage)
+    home = _home(job, party)
+    guard = Guard(
+        plan=plan.of(party),
+        stage=stage,
+        ledger=home.ledger,
+        key=home.key,
+        request_digest=request.digest(),
+        data_fingerprint=home.fingerprint,
+        device=device_of(job),
+    )
+
+    def on_step(done: int, total: int) -> None:
+        write_progress(progress_folder(job), party, stage, done, total)
+
+    private = Private(
+        home.records,
+        plan.facts(party),
+        workshop=job.party_folder(party) / f"stage-{stage}",
+        fingerprint=f"{job.identity} {request.digest()} {home.fingerprint}",
+        on_step=on_step,
+    )
+    return job.the_method.party(job.config, plan, private, request, guard)
+
+
+@dataclass(frozen=True)
+class _Home:
+    """What a party keeps at hand between requests."""
+
+    records: Records
+    key: NoiseKey
+    fingerprint: str  # keyed, so that it says nothing to others
+    ledger: Ledger
+
+
+@functools.lru_cache(maxsize=4096)
+def _home(job: Job, party: int) -> _Home:
+    folder = job.party_folder(party)
+    key = NoiseKey.of_owner(folder, f"party {party}", job.noise_seed)
+    records = party_records(job.world, party)
+    raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
+    ledger = Ledger(
+        folder / "ledger.jsonl", job=job.name, party=party, budget=job.budget, noise=key.origin
+    )
+    return _Home(records, key, key.fingerprint(*raw), ledger)
+
+
+class StageParties:
+    """The parties of one stage, as a method's `serve` sees them (see `core.Parties`)."""
+
+    def __init__(self, job: Job, stage: int, ask: Ask, inherited: tuple[Outcome, ...]) -> None:
+        self._job, self._stage, self._ask = job, stage, ask
+        self.inherited = inherited
+        self.seed = job.seed
+        self.device = device_of(job)
+        self.who = tuple(f.party for f in job.plan(stage).task.parties)
+        self.aggregate = AggregateNoise(
+            NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed)
+        )
+
+    def ask(self, who: Sequence[int], request: Request) -> list[Release]:
+        """Ask these parties at once; answers in the order of `who`."""
+        return self._ask(who, self._stage, request)
+
+    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
+        """Rounds that are checkpointed and resumed."""
+        path = self._job.curator_folder() / f"stage-{self._stage}.checkpoint"
+        party = self.who[0]
+
+        def on_step(done: int, total: int) -> None:
+            write_progress(progress_folder(self._job), party, self._stage, done, total)
+
+        yield from rounds(n, state, path, fingerprint=self._job.identity, on_step=on_step)
+
+
+def conversation(text: str, ask: Ask) -> None:
+    """Everything that happens at the curator: stage after stage, or all stages at once where none
+    needs another. A stage that is on disk is not asked for again."""
+    job = Job.parse(text)
+    run = RunDirectory(Path(job.out))
+    stages = range(job.plan(0).task.stages)
+    if job.the_method.inherits(job.config):
+        inherited: tuple[Outcome, ...] = ()
+        for stage in stages:
+            inherited = (*inherited, _stage(job, run, stage, ask, inherited))
+        return
+    with ThreadPoolExecutor(min(len(stages), STAGES_AT_ONCE)) as pool:
+        futures = [pool.submit(_stage, job, run, stage, ask, ()) for stage in stages]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _stage(
+    job: Job, run: RunDirectory, stage: int, ask: Ask, inherited: tuple[Outcome, ...]
+) -> Outcome:
+    if run.has_release(job.name, stage):
+        return run.load_release(job.name, stage)
+    start = time.monotonic()
+    parties = StageParties(job, stage, ask, inherited)
+    outcome = job.the_method.serve(job.config, job.plan(stage), parties)
+    facts = {"seconds": time.monotonic() - start}
+    run.write_text(f"curator/{job.name}/stage-{stage}.json", json.dumps(facts))
+    run.save_release(job.name, stage, outcome)
+    return outcome

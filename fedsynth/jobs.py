@@ -1,0 +1,107 @@
+"""The grid of a run: every method at every budget and seed, and what each is planned to cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from dp_accounting import DpEvent
+
+from fedsynth.config import Config, budget
+from fedsynth.core import Plan
+from fedsynth.engine.job import Job
+from fedsynth.methods import method
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.guard import CURATOR
+from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
+from fedsynth.scenario import setting_in_words, tasks
+
+
+def make_jobs(config: Config, out: Path | str) -> list[Job]:
+    """All jobs; those whose stages wait for each other come first, as they take longest."""
+    jobs = [
+        Job(
+            name,
+            dataclasses.asdict(settings),
+            budget(config, name, eps),
+            seed,
+            config.world,
+            config.evaluation,
+            str(out),
+            config.run.noise_seed,
+            config.run.num_gpus > 0,
+        )
+        for seed in config.run.seed
+        for name, settings in config.methods.items()
+        for eps in (config.run.epsilon if method(name).private else config.run.epsilon[:1])
+    ]
+    return sorted(jobs, key=lambda job: not job.the_method.inherits(job.config))
+
+
+def plans(job: Job) -> list[Plan]:
+    """The plan of every stage."""
+    return [job.plan(stage) for stage in range(len(tasks(job.world)))]
+
+
+def paper_epsilon(job: Job, event: DpEvent) -> float:
+    """An event's epsilon as the method's authors count."""
+    return epsilon(event, job.budget.delta, job.the_method.paper_convention)
+
+
+def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
+    """What every party does and spends by plan, a row a party and view."""
+    rows = []
+    for job in jobs:
+        for plan in plans(job):
+            for share in plan.parties:
+                for view, event in (share.views or {CURATOR: share.event}).items():
+                    rows.append(
+                        PrivacyRow(
+                            job.method,
+                            job.budget.epsilon,
+                            share.party,
+                            plan.task.stage,
+                            share.records,
+                            share.sampling_rate,
+                            share.steps,
+                            share.noise_multiplier,
+                            view,
+                            epsilon(event, job.budget.delta, "pld"),
+                            epsilon(event, job.budget.delta, "rdp"),
+                            paper_epsilon(job, share.paper_event or event),
+                        )
+                    )
+    return rows
+
+
+def judges_in_words(config: Config) -> str:
+    """How a released set is judged, to be printed beside the numbers."""
+    judges = config.evaluation
+    net = judges.classifier + (f"-{judges.width}" if judges.classifier == "convnet" else "")
+    cap = f", at most {judges.max_images:,} image passes" if judges.max_images else ""
+    return f"judged by {judges.runs} fresh {net} nets under protocol {judges.protocol}{cap}"
+
+
+def report_facts(config: Config, jobs: list[Job], command: str, notes: list[str]) -> ReportFacts:
+    """The words of the report."""
+    run = config.run
+    one_seed = [job for job in jobs if job.seed == run.seed[0]]
+    chosen = [method(name) for name in run.method]
+    assumed = {text: None for job in one_seed for plan in plans(job) for text in plan.assumes}
+    return ReportFacts(
+        title=config.about,
+        scenario=Path(run.scenario).stem,
+        preset=run.preset,
+        dataset=config.world.data,
+        setting=f"{setting_in_words(config.world)}; {judges_in_words(config)}",
+        methods=tuple(MethodFacts(m.name, m.summary, m.source, m.private) for m in chosen),
+        unit=jobs[0].budget.unit,
+        relation=jobs[0].budget.relation,
+        accounting=run.accounting,
+        delta=run.delta,
+        privacy=tuple(privacy_rows(one_seed)),
+        assumptions=tuple(assumed),
+        noise_seed=run.noise_seed,
+        command=command,
+        notes=tuple(notes),
+    )

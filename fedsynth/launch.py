@@ -1,0 +1,95 @@
+"""Starts and resumes a run: directory, engine, jobs, result table and report."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedsynth.config import Config, assemble, warnings
+from fedsynth.data import datasets
+from fedsynth.engine.engine import open_engine
+from fedsynth.engine.flower import quiet_flower
+from fedsynth.errors import UserError, nearest
+from fedsynth.jobs import make_jobs, report_facts
+from fedsynth.report.page import write_report
+from fedsynth.report.progress import Progress
+from fedsynth.report.store import RunDirectory
+from fedsynth.report.tables import frame, rich_table, summarise
+from fedsynth.runner import Runner
+
+RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "data_dir")  # change no result
+
+
+def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
+    """A new run."""
+    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    _need_data(config)
+    run = RunDirectory.create(folder)
+    run.write_environment(arguments)
+    run.write_config(config.as_dict())
+    return _carry_out(config, run, quiet)
+
+
+def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
+    """Go on with the run in `folder`. Only keys that change no result may be given."""
+    for key in overrides:
+        if key not in RESUMABLE:
+            raise UserError(
+                f"{key}= cannot be changed on --resume, the run goes on as it was started."
+                f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
+            )
+    run = RunDirectory.open(folder)
+    values = run.read_config()
+    about = str(values.pop("about", ""))
+    config = assemble([values, {**overrides, "out": str(folder)}], None, about)
+    _need_data(config)
+    return _carry_out(config, run, quiet)
+
+
+def _fresh_folder(config: Config) -> Path:
+    stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
+    number = 1
+    while (folder := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _need_data(config: Config) -> None:
+    """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
+    datasets.load(config.world.data, "train", config.world.data_dir)
+
+
+def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    notes = warnings(config)
+    for text in notes:
+        print(f"note: {text}", file=sys.stderr)
+    jobs = make_jobs(config, run.path)
+    settings = config.run
+    run.log(f"{len(jobs)} jobs on engine {settings.engine}")
+    quiet_flower()
+    with (
+        open_engine(
+            settings.engine,
+            workers=settings.workers,
+            num_cpus=settings.num_cpus,
+            num_gpus=settings.num_gpus,
+            timeout=settings.timeout,
+            address=settings.address,
+        ) as engine,
+        Progress(silent=quiet) as progress,
+    ):
+        progress.message(f"run directory {run.path}")
+        at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
+        Runner(run, engine, progress).execute(jobs, at_once)
+    command = str(run.read_environment().get("command", ""))
+    report = write_report(run, report_facts(config, jobs, command, notes))
+    console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
+    print(f"report: {report}")
+    return 0

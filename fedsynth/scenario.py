@@ -1,0 +1,134 @@
+"""Who holds what, and when they are asked: a scenario's data side, public facts apart from data.
+
+`tasks` is computed from published class counts alone, so a plan exists before any data is read.
+`party_records` and `test_records` read; only a party's own process needs the former.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsynth.core import PartyFacts, Task
+from fedsynth.data import datasets, partition
+from fedsynth.privacy.private import Records
+from fedsynth.randomness import numpy_generator
+from fedsynth.settings import setting
+
+
+@dataclass(frozen=True)
+class World:
+    """A data set, how it is cut among parties, and whether they are asked in turn or together."""
+
+    data: str = setting("mnist", "data set")
+    partition: str = setting("classes", "how records are dealt to parties")
+    options: dict[str, Any] | None = setting(None, "options of the partitioner")  # noqa: RUF009
+    parties: int = setting(5, "number of parties", at_least=1)
+    stages: str = setting(
+        "in_turn",
+        "in_turn: each party is a stage of its own; together: one stage asks all",
+        choices=("in_turn", "together"),
+    )
+    partition_seed: int = setting(0, "public seed of the partition", at_least=0)
+    holdout: float = setting(
+        0.0,
+        "training records held out to choose settings on: a share below 1 or a number",
+        at_least=0,
+    )
+    data_dir: str | None = setting(None, "where data is kept; default FEDSYNTH_DATA or the cache")
+
+    def __hash__(self) -> int:
+        return hash((self.data, self.partition, repr(self.options), self.parties, self.stages))
+
+
+def _kept_counts(world: World) -> tuple[int, ...]:
+    """Class counts of the training records that parties may hold."""
+    counts = np.array(datasets.info(world.data).class_counts("train"))
+    if world.holdout:
+        counts = counts - partition.holdout_counts(counts.tolist(), world.holdout)
+    return tuple(counts.tolist())
+
+
+def _shares(world: World) -> np.ndarray:
+    rng = numpy_generator(world.partition_seed, "partition")
+    return partition.counts(
+        world.partition, _kept_counts(world), world.parties, rng, **(world.options or {})
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def tasks(world: World) -> tuple[Task, ...]:
+    """The stages of this world as everybody may know them."""
+    data = datasets.info(world.data).facts
+    facts = [
+        PartyFacts(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
+        for party, row in enumerate(_shares(world))
+    ]
+    groups = [(f,) for f in facts] if world.stages == "in_turn" else [tuple(facts)]
+    made: list[Task] = []
+    seen: tuple[int, ...] = ()
+    for stage, group in enumerate(groups):
+        held = {c for f in group for c in f.class_counts}
+        classes = tuple(c for c in _order(world, data.classes) if c in held)
+        seen = (*seen, *(c for c in classes if c not in seen))
+        made.append(Task(data, stage, len(groups), group, classes, seen))
+    return tuple(made)
+
+
+def _order(world: World, classes: int) -> tuple[int, ...]:
+    """The order in which classes are named: that of the class stages where there are some."""
+    if world.partition != "classes":
+        return tuple(range(classes))
+    blocks = partition.class_blocks(classes, world.parties, (world.options or {}).get("order"))
+    return tuple(c for block in blocks for c in block)
+
+
+@functools.lru_cache(maxsize=4096)
+def party_records(world: World, party: int) -> Records:
+    """The records of one party."""
+    images, labels, parts = _dealt(world)
+    chosen = torch.from_numpy(parts[party])
+    return Records(images[chosen], labels[chosen])
+
+
+def test_records(world: World) -> Records:
+    """What classifiers are tested on: the test split, or the hold-out where there is one."""
+    if not world.holdout:
+        return Records(*_read(world.data, "test", world.data_dir))
+    images, labels = _read(world.data, "train", world.data_dir)
+    held = torch.from_numpy(_split(world, labels)[1])
+    return Records(images[held], labels[held])
+
+
+@functools.lru_cache(maxsize=4)
+def _read(name: str, split: str, data_dir: str | None) -> tuple[torch.Tensor, torch.Tensor]:
+    return datasets.load(name, split, data_dir)
+
+
+def _split(world: World, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    return partition.holdout(labels.numpy(), world.holdout, world.data)
+
+
+@functools.lru_cache(maxsize=2)
+def _dealt(world: World) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
+    images, labels = _read(world.data, "train", world.data_dir)
+    if world.holdout:
+        kept = torch.from_numpy(_split(world, labels)[0])
+        images, labels = images[kept], labels[kept]
+    rng = numpy_generator(world.partition_seed, "assign")
+    return images, labels, partition.assign(labels.numpy(), _shares(world), rng)
+
+
+def setting_in_words(world: World) -> str:
+    """What the numbers mean, to be printed beside them."""
+    tested = "the hold-out of the training data" if world.holdout else "the test data"
+    if world.stages == "in_turn":
+        return (
+            f"class-incremental, one head over the classes seen; after each stage tested on "
+            f"{tested} of all classes seen so far"
+        )
+    return f"{world.parties} parties together, one head over all classes; tested on {tested}"

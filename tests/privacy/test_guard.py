@@ -1,0 +1,258 @@
+"""Every mechanism of the guard against a naive one, and its promise of sensitivity."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from fedsynth.core import Budget, DataFacts, PartyFacts, PartyPlan, Request
+from fedsynth.data.scaling import Scale
+from fedsynth.models.classifiers import make_convnet
+from fedsynth.privacy.events import gaussian, poisson, repeated, to_json
+from fedsynth.privacy.guard import PUBLIC, AggregateNoise, Guard
+from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.private import Private, Records, Sealed
+
+FACTS = DataFacts("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
+SCALE = Scale.standard(FACTS)
+KEY = NoiseKey.from_seed(3, "party 0")
+FREE = Budget(float("inf"), 1e-5)
+
+
+def records(n: int, seed: int = 0) -> Records:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (n, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    return Records(images, torch.arange(n) % 4)
+
+
+def private(data: Records, path: Path) -> Private:
+    facts = PartyFacts(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
+    return Private(data, facts, workshop=path, fingerprint="x")
+
+
+def guard(path: Path, *, budget: Budget = FREE, digest: str = "d", data: str = "f") -> Guard:
+    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, noise=KEY.origin)
+    plan = PartyPlan(0, 1, gaussian(1.0))
+    return Guard(
+        plan=plan, stage=0, ledger=ledger, key=KEY, request_digest=digest, data_fingerprint=data
+    )
+
+
+def net() -> nn.Module:
+    return make_convnet(4, FACTS, 4, "test")
+
+
+def naive_clipped_sum(model: nn.Module, data: Records, clip: float) -> list[torch.Tensor]:
+    """One record after another, in float64."""
+    model = model.double()
+    sums = [torch.zeros_like(p) for p in model.parameters()]
+    for image, label in zip(data.pixels().double(), data.labels, strict=True):
+        loss = F.cross_entropy(model(SCALE.to_network(image[None])), label[None])
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        norm = math.sqrt(sum(float((s**2).sum()) for s in slopes))
+        sums = [a + s * min(1.0, clip / norm) for a, s in zip(sums, slopes, strict=True)]
+    return sums
+
+
+def test_the_noiseless_gradient_is_the_naive_clipped_sum(tmp_path):
+    data = records(9)
+    sums = guard(tmp_path).noisy_gradient(
+        private(data, tmp_path),
+        net(),
+        SCALE,
+        clip=0.1,
+        noise_multiplier=1e-9,
+        sampling_rate=1.0,
+    )
+    for got, expected in zip(sums, naive_clipped_sum(net(), data, 0.1), strict=True):
+        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def gradient(path: Path, data: Records, **changes) -> torch.Tensor:
+    arguments = {"clip": 0.1, "noise_multiplier": 2.0, "sampling_rate": 1.0, **changes}
+    sums = guard(path).noisy_gradient(private(data, path), net(), SCALE, **arguments)
+    return torch.cat([s.flatten() for s in sums])
+
+
+def test_the_noise_has_the_promised_scale_and_is_there_for_an_empty_sample(tmp_path):
+    home = private(records(0), tmp_path)
+    terms = {"clip": 0.5, "noise_multiplier": 3.0, "sampling_rate": 1.0}
+    sums = [guard(tmp_path).noisy_gradient(home, net(), SCALE, call=i, **terms) for i in range(50)]
+    noise = torch.cat([s.flatten() for draw in sums for s in draw])
+    assert noise.std().item() == pytest.approx(1.5, rel=0.03)
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 50
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 10.0))
+@settings(max_examples=15, deadline=None)
+def test_one_record_moves_a_gradient_sum_by_at_most_the_clip(tmp_path_factory, seed, clip):
+    """The same secret, so the same noise on both sides: what is left is the record."""
+    path = tmp_path_factory.mktemp("guard")
+    data = records(6, seed)
+    fewer = Records(data.images[:-1], data.labels[:-1])
+    with_it = gradient(path, data, clip=clip)
+    without = gradient(path, fewer, clip=clip)
+    assert (with_it - without).norm().item() <= clip * (1 + 1e-4) + 1e-5
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([1.0, 1e3, 1e-3, float("inf"), float("nan")]),
+)
+@settings(max_examples=20, deadline=None)
+def test_one_record_moves_one_class_sum_by_at_most_the_bound(tmp_path_factory, seed, stretch):
+    """Whatever the method's own contribution computes, be it infinite."""
+    path = tmp_path_factory.mktemp("guard")
+    data = records(8, seed)
+    fewer = Records(data.images[:-1], data.labels[:-1])
+
+    def sums(some: Records) -> torch.Tensor:
+        return guard(path).noisy_class_sums(
+            private(some, path),
+            lambda pixels: pixels.flatten(1) * stretch,
+            width=64,
+            bound=0.7,
+            noise_multiplier=1.0,
+            rates=dict.fromkeys(range(4), 1.0),
+        )
+
+    moved = (sums(data) - sums(fewer)).norm(dim=1)
+    assert int((moved > 1e-5).sum()) <= 1
+    assert moved.max().item() <= 0.7 * (1 + 1e-4) + 1e-5
+
+
+def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
+    data = records(8)
+    rates = {0: 1.0, 3: 1.0, 2: 1.0}
+    sums = guard(tmp_path).noisy_class_sums(
+        private(data, tmp_path),
+        lambda pixels: pixels.flatten(1),
+        width=64,
+        bound=100.0,
+        noise_multiplier=1e-9,
+        rates=rates,
+    )
+    for row, name in enumerate(rates):
+        expected = data.pixels()[data.labels == name].flatten(1).sum(0)
+        torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert entry.event == to_json(poisson(1.0, gaussian(1e-9)))
+
+
+def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
+    sums = guard(tmp_path).noisy_class_sums(
+        private(records(0), tmp_path),
+        lambda pixels: pixels.flatten(1),
+        width=64,
+        bound=1.0,
+        noise_multiplier=1.0,
+        rates={0: 0.5, 1: 0.5},
+    )
+    assert (sums != 0).all()
+
+
+def test_the_event_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
+    seen = []
+    stream = NoiseKey.stream
+
+    def spy(self, *purpose):
+        seen.append(len(read_entries(tmp_path / "ledger.jsonl")))
+        return stream(self, *purpose)
+
+    monkeypatch.setattr(NoiseKey, "stream", spy)
+    gradient(tmp_path, records(3))
+    assert seen
+    assert all(entries == 1 for entries in seen)
+
+
+def test_a_refused_charge_draws_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(NoiseKey, "stream", lambda *_: pytest.fail("noise was drawn"))
+    poor = guard(tmp_path, budget=Budget(0.01, 1e-5))
+    with pytest.raises(BudgetExceeded):
+        poor.noisy_gradient(
+            private(records(3), tmp_path),
+            net(),
+            SCALE,
+            clip=1.0,
+            noise_multiplier=1.0,
+            sampling_rate=1.0,
+        )
+
+
+def test_noise_differs_by_request_data_and_call_and_repeats_otherwise(tmp_path):
+    def draw(call: int = 0, **who) -> torch.Tensor:
+        sums = guard(tmp_path, **who).noisy_gradient(
+            private(records(0), tmp_path),
+            net(),
+            SCALE,
+            clip=1.0,
+            noise_multiplier=1.0,
+            sampling_rate=1.0,
+            call=call,
+        )
+        return torch.cat([s.flatten() for s in sums])
+
+    first = draw()
+    assert torch.equal(first, draw())
+    for other in (draw(digest="e"), draw(data="g"), draw(call=1)):
+        assert not torch.equal(first, other)
+
+
+def test_a_reservation_pays_once_and_holds_to_its_terms(tmp_path):
+    some = guard(tmp_path)
+    home = private(records(4), tmp_path)
+    terms = {"clip": 1.0, "noise_multiplier": 2.0, "sampling_rate": 0.5}
+    with some.reserve(poisson(0.5, gaussian(2.0)), 2):
+        some.noisy_gradient(home, net(), SCALE, call=0, **terms)
+        with pytest.raises(PermissionError, match="used already"):
+            some.noisy_gradient(home, net(), SCALE, call=0, **terms)
+        with pytest.raises(PermissionError, match="not reserved"):
+            some.noisy_gradient(home, net(), SCALE, call=2, **terms)
+        with pytest.raises(PermissionError, match="another event"):
+            some.noisy_gradient(home, net(), SCALE, call=1, **{**terms, "noise_multiplier": 1.0})
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert entry.event == to_json(repeated(poisson(0.5, gaussian(2.0)), 2))
+
+
+def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tmp_path):
+    data = records(5)
+    bare = gradient(tmp_path, data, at="aggregate")
+    naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
+    torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
+    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
+    curator = AggregateNoise(KEY)
+    zeros = [torch.zeros(20_000)]
+    first = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=1))
+    other = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=2))
+    assert first[0].std().item() == pytest.approx(2.0, rel=0.05)
+    assert not torch.equal(first[0], other[0])
+
+
+def test_nothing_is_released_that_nothing_was_charged_for(tmp_path):
+    with pytest.raises(PermissionError, match="nothing was charged"):
+        guard(tmp_path).release({"images": torch.zeros(1)})
+
+
+def test_a_release_names_the_entries_that_paid_for_it(tmp_path):
+    some = guard(tmp_path)
+    some.disclose(private(records(2), tmp_path))
+    release = some.release({"x": torch.zeros(1)})
+    assert release.entries == tuple(e.hash for e in read_entries(tmp_path / "ledger.jsonl"))
+
+
+def test_sealed_values_can_be_computed_on_but_not_shown_or_sent(tmp_path):
+    import pickle
+
+    sealed = Sealed(41).map(lambda x: x + 1)
+    assert "42" not in repr(sealed)
+    with pytest.raises(TypeError, match="does not leave"):
+        pickle.dumps(sealed)
+    assert guard(tmp_path).disclose_value(sealed.map(torch.tensor)).item() == 42

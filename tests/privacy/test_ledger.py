@@ -1,0 +1,197 @@
+"""The ledger: durable before it returns, chained, bounded by the budget, replayable."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core import Budget
+from fedsynth.errors import UserError
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
+from fedsynth.privacy.ledger import (
+    GENESIS,
+    BudgetExceeded,
+    Ledger,
+    LedgerDamaged,
+    read_entries,
+    total,
+)
+
+BUDGET = Budget(epsilon=1.0, delta=1e-5)
+STEP = poisson(0.01, gaussian(1.0))
+
+
+def ledger(path: Path, budget: Budget = BUDGET) -> Ledger:
+    return Ledger(path / "ledger.jsonl", job="job", party=3, budget=budget, noise="test")
+
+
+def test_an_entry_says_what_was_spent_and_by_whom(tmp_path):
+    ledger(tmp_path).reserve(
+        repeated(STEP, 10), stage=2, label="release", digest="d", view="public"
+    )
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert (entry.seq, entry.job, entry.party, entry.stage) == (0, "job", 3, 2)
+    assert (entry.label, entry.digest, entry.view, entry.prev) == (
+        "release",
+        "d",
+        "public",
+        GENESIS,
+    )
+    spent = epsilon(total([entry]), 1e-5, "pld")
+    assert spent == pytest.approx(epsilon(repeated(STEP, 10), 1e-5, "pld"))
+
+
+def test_the_same_request_is_found_again_and_not_charged_twice(tmp_path):
+    book = ledger(tmp_path)
+    first = book.reserve(STEP, stage=0, label="call 0", digest="a")
+    assert book.reserve(STEP, stage=0, label="call 0", digest="a") == first
+    assert ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a") == first
+    other = book.reserve(STEP, stage=0, label="call 0", digest="b")
+    assert other.hash != first.hash
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
+
+
+def test_the_same_request_with_another_event_is_refused(tmp_path):
+    book = ledger(tmp_path)
+    book.reserve(STEP, stage=0, label="call 0", digest="a")
+    with pytest.raises(LedgerDamaged, match="another event"):
+        book.reserve(gaussian(5.0), stage=0, label="call 0", digest="a")
+
+
+@given(st.lists(st.tuples(st.floats(2.0, 40.0), st.integers(1, 30)), min_size=1, max_size=8))
+@settings(max_examples=15, deadline=None)
+def test_spending_never_exceeds_the_budget_whatever_is_asked(tmp_path_factory, asked):
+    path = tmp_path_factory.mktemp("ledger")
+    book = ledger(path)
+    for number, (sigma, times) in enumerate(asked):
+        event = repeated(gaussian(sigma), times)
+        before = read_entries(path / "ledger.jsonl")
+        try:
+            book.reserve(event, stage=0, label=str(number), digest="")
+        except BudgetExceeded:
+            assert read_entries(path / "ledger.jsonl") == before
+        spent = read_entries(path / "ledger.jsonl")
+        assert not spent or epsilon(total(spent), 1e-5, "pld") <= 1.0 * (1 + 1e-6)
+
+
+def test_the_plan_is_counted_once_and_what_goes_beyond_it_is_refused(tmp_path):
+    from fedsynth.privacy.calibration import poisson_gaussian_multiplier
+
+    sigma = poisson_gaussian_multiplier(0.02, 20, 1.0, 1e-5, "pld")
+    step = poisson(0.02, gaussian(sigma))
+    book = ledger(tmp_path)
+    for call in range(20):
+        book.reserve(step, stage=0, label=f"call {call}", digest="", expected=repeated(step, 20))
+    beyond = repeated(step, 5)
+    with pytest.raises(BudgetExceeded, match="party 3 refuses"):
+        book.reserve(beyond, stage=0, label="more", digest="", expected=repeated(step, 20))
+
+
+def test_an_expected_total_beyond_the_budget_is_no_permission(tmp_path):
+    expected = repeated(gaussian(0.1), 100)
+    with pytest.raises(BudgetExceeded):
+        ledger(tmp_path).reserve(gaussian(0.1), stage=0, label="x", digest="", expected=expected)
+
+
+def test_a_disclosure_needs_a_budget_without_end(tmp_path):
+    with pytest.raises(BudgetExceeded):
+        ledger(tmp_path).reserve(disclosed(), stage=0, label="x", digest="")
+    free = ledger(tmp_path, Budget(float("inf"), 1e-5))
+    free.reserve(disclosed(), stage=0, label="x", digest="")
+    assert epsilon(total(read_entries(tmp_path / "ledger.jsonl")), 1e-5, "pld") == float("inf")
+
+
+@pytest.mark.parametrize("change", ["edit", "remove", "swap", "garbage"])
+def test_what_was_changed_afterwards_is_found(tmp_path, change):
+    book = ledger(tmp_path)
+    for call in range(4):
+        book.reserve(STEP, stage=0, label=f"call {call}", digest="")
+    path = tmp_path / "ledger.jsonl"
+    lines = path.read_text().splitlines()
+    if change == "edit":
+        fields = json.loads(lines[1])
+        fields["event"] = json.loads(lines[1].replace("0.01", "0.001"))["event"]
+        lines[1] = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    elif change == "remove":
+        del lines[1]
+    elif change == "swap":
+        lines[1], lines[2] = lines[2], lines[1]
+    else:
+        lines[1] = "{}"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(LedgerDamaged, match=r"line [23]"):
+        read_entries(path)
+    with pytest.raises(LedgerDamaged):
+        ledger(tmp_path).reserve(STEP, stage=1, label="new", digest="")
+
+
+@given(st.integers(1, 200))
+@settings(max_examples=20, deadline=None)
+def test_a_line_cut_off_by_a_crash_does_not_count_and_does_not_hurt(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("ledger")
+    book = ledger(path)
+    for call in range(3):
+        book.reserve(STEP, stage=0, label=f"call {call}", digest="")
+    file = path / "ledger.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-cut])
+    assert len(read_entries(file)) == 2
+    again = ledger(path).reserve(STEP, stage=0, label="call 2", digest="")
+    assert file.read_bytes() == whole
+    assert again.seq == 2
+
+
+def test_two_ledgers_on_one_file_take_turns(tmp_path):
+    left, right = ledger(tmp_path), ledger(tmp_path)
+    for call in range(6):
+        (left if call % 2 else right).reserve(STEP, stage=0, label=f"call {call}", digest="")
+    assert [e.label for e in read_entries(tmp_path / "ledger.jsonl")] == [
+        f"call {i}" for i in range(6)
+    ]
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    sys.path.insert(0, {root!r})
+    from fedsynth.core import Budget
+    from fedsynth.privacy.events import gaussian, poisson
+    from fedsynth.privacy.ledger import Ledger
+    book = Ledger(Path({path!r}), job="j", party=0, budget=Budget(8.0, 1e-5), noise="test")
+    for call in range(10_000):
+        book.reserve(poisson(.001, gaussian(2.0)), stage=0, label=f"call {{call}}", digest="")
+        print(call, flush=True)
+"""
+
+
+def test_kill_9_never_hides_what_was_released(tmp_path):
+    """Whatever `reserve` returned for before the kill is in the file after it."""
+    path = tmp_path / "ledger.jsonl"
+    root = str(Path(__file__).parents[2])
+    program = textwrap.dedent(KILLED.format(root=root, path=str(path)))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        released = [int(process.stdout.readline()) for _ in range(25)]
+        os.kill(process.pid, signal.SIGKILL)
+        released += [int(line) for line in process.stdout]
+    labels = {entry.label for entry in read_entries(path)}
+    assert {f"call {call}" for call in released} <= labels
+
+
+def test_a_full_disk_means_no_entry_and_no_release():
+    """/dev/full accepts the opening and refuses the writing, as a full disk does."""
+    book = Ledger(Path("/dev/full"), job="j", party=0, budget=BUDGET, noise="test")
+    with pytest.raises(UserError, match=r"nothing was released|Nothing was released"):
+        book.reserve(STEP, stage=0, label="x", digest="")

@@ -1,0 +1,126 @@
+"""The secret streams: when they are equal, when they differ, how they are spread."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedsynth.errors import UserError
+from fedsynth.privacy.noise import FROM_SYSTEM, NoiseKey
+
+KEY = NoiseKey.from_seed(7, "party 0")
+SOURCE = Path(__file__).parents[2] / "fedsynth"
+
+
+def test_equal_purposes_repeat_and_different_purposes_do_not():
+    again = NoiseKey.from_seed(7, "party 0")
+    assert np.array_equal(KEY.stream("a", 1).normal(50), again.stream("a", 1).normal(50))
+    for other in (
+        KEY.stream("a", 2),
+        KEY.stream("a1"),
+        NoiseKey.from_seed(8, "party 0").stream("a", 1),
+    ):
+        assert not np.array_equal(KEY.stream("a", 1).normal(50), other.normal(50))
+
+
+@given(
+    st.lists(st.text(max_size=4), min_size=1, max_size=4),
+    st.lists(st.text(max_size=4), min_size=1, max_size=4),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_encoding_of_purposes_is_injective(left, right):
+    same = KEY.stream(*left).uniform(4).tolist() == KEY.stream(*right).uniform(4).tolist()
+    assert same == (left == right)
+
+
+def test_normals_are_standard_normal_and_independent():
+    values = KEY.stream("shape").normal(200_000)
+    assert stats.kstest(values, "norm").pvalue > 1e-4
+    halves = values.reshape(2, -1)
+    assert abs(np.corrcoef(halves)[0, 1]) < 0.01
+    assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.01
+    assert 4 < np.abs(values).max() < 7
+
+
+def test_an_odd_number_of_normals():
+    assert KEY.stream("odd").normal(7).shape == (7,)
+    assert KEY.stream("none").normal(0).shape == (0,)
+
+
+def test_noise_has_the_shape_type_and_scale_asked_for():
+    noise = KEY.stream("like").gaussian_like(torch.zeros(300, 300), 2.5)
+    assert noise.dtype == torch.float32
+    assert noise.std().item() == pytest.approx(2.5, rel=0.01)
+
+
+def test_poisson_samples_have_the_rate_and_draw_records_independently():
+    rate, records, draws = 0.1, 500, 2000
+    hits = np.zeros(records)
+    sizes = []
+    for i in range(draws):
+        sample = KEY.stream("poisson", i).poisson_sample(records, rate).numpy()
+        hits[sample] += 1
+        sizes.append(len(sample))
+    assert np.mean(sizes) == pytest.approx(records * rate, rel=0.02)
+    assert np.var(sizes) == pytest.approx(records * rate * (1 - rate), rel=0.15)
+    expected = draws * rate
+    assert stats.chisquare(hits, np.full(records, hits.mean())).pvalue > 1e-4
+    assert abs(hits.mean() - expected) < 5 * np.sqrt(expected)
+
+
+def test_rate_one_takes_everybody():
+    assert KEY.stream("all").poisson_sample(5, 1.0).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_system_key_is_kept_for_its_owner_alone(tmp_path):
+    first = NoiseKey.of_owner(tmp_path / "home", "party 0", None)
+    again = NoiseKey.of_owner(tmp_path / "home", "party 0", None)
+    other = NoiseKey.of_owner(tmp_path / "else", "party 0", None)
+    assert first.origin == FROM_SYSTEM
+    assert first.secret == again.secret != other.secret
+    mode = stat.S_IMODE(os.stat(tmp_path / "home" / "noise.key").st_mode)
+    assert mode == 0o600
+    assert first.secret.hex() not in repr(first)
+
+
+def test_a_damaged_key_is_refused_not_replaced(tmp_path):
+    NoiseKey.of_owner(tmp_path, "party 0", None)
+    (tmp_path / "noise.key").write_bytes(b"short")
+    with pytest.raises(UserError, match="damaged"):
+        NoiseKey.of_owner(tmp_path, "party 0", None)
+
+
+def test_two_processes_that_race_for_a_key_get_the_same(tmp_path):
+    import multiprocessing
+
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        secrets = pool.starmap(_secret, [(tmp_path / "race",)] * 32)
+    assert len(set(secrets)) == 1
+
+
+def _secret(folder: Path) -> bytes:
+    return NoiseKey.of_owner(folder, "party 0", None).secret
+
+
+def test_only_the_guard_opens_sealed_values_and_only_its_room_draws_noise():
+    """The boundary is a convention of imports; this is what holds people to it."""
+    for path in SOURCE.rglob("*.py"):
+        names = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        if "open_for_guard" in names:
+            assert path.relative_to(SOURCE) == Path("privacy/guard.py")
+        if "NoiseStream" in names:
+            assert path.relative_to(SOURCE) == Path("privacy/guard.py")
