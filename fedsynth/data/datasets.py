@@ -44,7 +44,7 @@ class DataSet:
 
     @property
     def name(self) -> str:
-        """The name in `data.name=...`."""
+        """The name in `data=...`."""
         return self.facts.name
 
     def class_counts(self, split: str = "train") -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A user's own images as a data set: `data.name=file:my.npz`.
+"""A user's own images as a data set: `data=file:my.npz`.
 
 The file holds what the well-known MNIST archive of that kind holds: x_train and x_test, uint8
 images [n, h, w] or [n, c, h, w], and y_train and y_test, whole labels 0, 1, 2, ... [n]. Mean and
@@ -77,8 +77,6 @@ def _array(name: str, key: str) -> np.ndarray:
                 )
             return archive[key]
     except FileNotFoundError as error:
-        raise UserError(f"data.name={name}: there is no file {path}.") from error
+        raise UserError(f"data={name}: there is no file {path}.") from error
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"data.name={name}: {path} is not a readable npz file ({error})."
-        ) from error
+        raise UserError(f"data={name}: {path} is not a readable npz file ({error}).") from error

