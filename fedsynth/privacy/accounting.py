@@ -33,6 +33,7 @@ from fedsynth.privacy.renyi import CONVENTIONS, WITHOUT_REPLACEMENT, Sampled, re
 
 RELATIONS = ("add_remove", "replace_one")
 ACCOUNTANTS = ("pld", *CONVENTIONS)
+_NO_NOISE = 1e-6  # a multiplier below this counts as none: epsilon would exceed 1e11
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def _base(event: DpEvent) -> list[_Spending]:
     if isinstance(event, dp.NonPrivateDpEvent):
         return [_Spending(disclosed=True)]
     if isinstance(event, dp.GaussianDpEvent):
-        if event.noise_multiplier == 0:
+        if event.noise_multiplier < _NO_NOISE:
             return [_Spending(disclosed=True)]
         return [_Spending(mu2=event.noise_multiplier**-2.0)]
     if isinstance(event, dp.PoissonSampledDpEvent):

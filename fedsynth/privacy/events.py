@@ -32,7 +32,8 @@ class ParallelDpEvent(DpEvent):
 
     The part a record belongs to must be a property of that record alone (its class, say), so that
     adding or removing it touches no other part: the cost is then the worst branch, not the sum.
-    Repeating this event repeats the same partition.
+    Equal parallel events, in one tree or one ledger, are taken to cut the data the same way; name
+    the parts in the same order every time.
     """
 
     events: Sequence[DpEvent]
@@ -239,16 +240,16 @@ def _flatten_sample(event: dp.PoissonSampledDpEvent | dp.SampledWithoutReplaceme
 
 
 def _flatten_parallel(event: ParallelDpEvent) -> Flat:
-    """Equal branches are one, and n times in every branch is n times the whole."""
-    branches: dict[str, Flat] = {}
-    for e in event.events:
-        if flat := flatten(e):
-            branches[to_text(unflatten(flat))] = flat
-    if len(branches) <= 1:
-        return next(iter(branches.values()), Counter())
-    n = math.gcd(*(count for flat in branches.values() for count in flat.values()))
-    once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches.values()]
-    return Counter({to_text(parallel(sorted(map(unflatten, once), key=to_text))): n})
+    """n times in every branch is n times the whole, and equal branches are no choice.
+
+    Branches keep their places: part 0 paying a lot and part 1 little is not the other way round.
+    """
+    branches = [flatten(e) for e in event.events]
+    if all(flat == branches[0] for flat in branches):
+        return branches[0] if branches else Counter()
+    n = math.gcd(*(count for flat in branches for count in flat.values()))
+    once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches]
+    return Counter({to_text(parallel([unflatten(flat) for flat in once])): n})
 
 
 def _times(flat: Flat, n: int) -> Flat:

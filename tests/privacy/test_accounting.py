@@ -272,7 +272,7 @@ def naive_epsilon(run, reach, cut):
         ((MNIST, 2.55296, 20_000), 8, 4e-5, 0.9409),  # psg.md 7
         ((50 / 5421, 1.0, 10_000), 40, 2e-4, 5.635),  # ldpdc_ndpdc.md 7
         ((50 / 5421, 1.0, 50), 20, 2e-4, 0.537),  # ldpdc_ndpdc.md 7
-        ((1e-3, 1.07, 640_000), 30, 4e-5, 4.126),  # gs_wgan.md 7
+        ((1e-3, 1.07, 640_000), 14, 5e-5, 4.126),  # gs_wgan.md 7
     ],
 )
 def test_tight_epsilon_against_a_naive_composition(run, reach, cut, coarse):
@@ -320,12 +320,15 @@ def test_tight_is_below_renyi_and_renyi_is_as_others_count_it(q, sigma, n, extra
     opacus = opacus + compute_rdp(q=1.0, noise_multiplier=extra, steps=1, orders=orders)
     expected, _ = get_privacy_spent(orders=orders, rdp=opacus, delta=DELTA)
     assert ours.rdp_improved == pytest.approx(max(expected, 0.0), rel=1e-6, abs=1e-9)
-    google = RdpAccountant()
-    google.compose(event)
-    assert ours.rdp <= google.get_epsilon(DELTA) * (1 + 1e-6)
+    assert ours.rdp <= ours.rdp_improved + 1e-9  # more orders
     assert ours.pld <= ours.rdp * (1 + 1e-3) + 1e-9
-    assert ours.rdp <= ours.rdp_improved + 1e-9  # fewer orders
-    assert ours.rdp_improved <= ours.rdp_classic + 1e-6  # a better conversion
+
+
+@pytest.mark.parametrize("run", [(MNIST, 0.96571, 100_000), (0.02, 12.0, 20_000), (0.01, 0.6, 9)])
+def test_renyi_with_default_orders_is_dp_accountings(run):
+    google = RdpAccountant()
+    google.compose(sgd(*run))
+    assert epsilon(sgd(*run), DELTA, "rdp") == pytest.approx(google.get_epsilon(DELTA), rel=1e-5)
 
 
 @pytest.mark.parametrize("order", [1.1, 2.0, 7.3, 64.0, 700.0, 1999.0])
@@ -363,6 +366,25 @@ def test_parallel_costs_its_worst_branch(accountant):
         epsilon(composed([b, branches[2], gaussian(9.0)]), DELTA, accountant) for b in branches[:2]
     )
     assert epsilon(mixed, DELTA, accountant) == by_hand
+
+
+def test_parts_that_take_turns_pay_for_both():
+    """Part 0 pays much then little, part 1 little then much: no part pays much twice."""
+    much, little = sgd(0.05, 1.0, 50), gaussian(3.0)
+    turns = composed([parallel([much, little]), parallel([little, much])])
+    both = epsilon(composed([much, little]), DELTA)
+    assert both <= epsilon(turns, DELTA) <= epsilon(repeated(much, 2), DELTA)
+
+
+def test_extremes_are_counted_or_infinite_but_never_wrong():
+    assert epsilon(sgd(0.01, 1e-3, 10), DELTA) > 1e5
+    assert epsilon(gaussian(1e-200), DELTA) == math.inf
+    assert 0 <= epsilon(sgd(1e-6, 50.0, 3), DELTA) < 1e-3
+    assert epsilon(sgd(0.999, 2.0, 7), DELTA) == pytest.approx(
+        epsilon(sgd(1.0, 2.0, 7), DELTA), rel=1e-2
+    )
+    rare = epsilon(sgd(1e-3, 0.05, 1), DELTA)  # a hit shows everything: near an unsampled release
+    assert epsilon(gaussian(0.05), 1e-2) - math.log(1e3) <= rare <= epsilon(gaussian(0.05), DELTA)
 
 
 def test_sampling_a_partition_samples_every_branch():
