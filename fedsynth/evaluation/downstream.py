@@ -19,10 +19,11 @@ from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
 from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw
 from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule, protocol
+from fedsynth.evaluation.swift import forward_of
 from fedsynth.models.zoo import classifier
 from fedsynth.randomness import default_seed, torch_generator
 
-TEST_BATCH = 256
+TEST_BATCH = 100
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,11 @@ def _train(
 
     def optimiser(rate: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(
-            net.parameters(), rate, momentum=rules.momentum, weight_decay=rules.weight_decay
+            net.parameters(),
+            rate,
+            momentum=rules.momentum,
+            weight_decay=rules.weight_decay,
+            fused=True,
         )
 
     def batches() -> Iterator[torch.Tensor]:
@@ -93,6 +98,7 @@ def _train(
             yield from torch.randperm(len(images), generator=generator).split(rules.batch)
 
     net.train()
+    forward = forward_of(net, images.shape[3])
     sgd = optimiser(rules.learning_rate)
     for step, chosen in zip(range(plan.steps), batches(), strict=False):
         if step == plan.drop_after:
@@ -103,7 +109,9 @@ def _train(
         elif strategy:
             x = crop_scale_rotate(x, generator, strategy)
         sgd.zero_grad(set_to_none=True)
-        functional.cross_entropy(net(x), y).backward()
+        for part, names in zip(forward.chunks(x), forward.chunks(y), strict=True):
+            loss = functional.cross_entropy(forward.logits(part), names, reduction="sum")
+            (loss / len(x)).backward()
         sgd.step()
 
 
@@ -120,9 +128,10 @@ def _score(
     """Correct and tested per class of the test labels, for the argmax over all outputs."""
     device = next(net.parameters()).device
     net.eval()
+    forward = forward_of(net, facts.shape[2])
     predicted = torch.cat(
         [
-            net(rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
+            forward.logits(rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
             for part in images.split(TEST_BATCH)
         ]
     )
