@@ -1,0 +1,208 @@
+"""train_and_test: it learns, it is reproducible anywhere, and it tells the truth about itself."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
+from fedsynth.errors import UserError
+from fedsynth.evaluation import downstream, swift
+from fedsynth.evaluation.downstream import EvalResult, positions, score_model, train_and_test
+from fedsynth.evaluation.protocols import EvalSetting, protocol
+from fedsynth.models.classifiers import ConvNet
+from fedsynth.randomness import default_seed, torch_generator
+
+FACTS = DataFacts("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
+ORDER = (5, 0, 3)
+QUICK = EvalSetting(width=8, epochs=12, nets=1)
+
+
+def bars(n: int, seed: int) -> SyntheticSet:
+    """Class c of ORDER is a bright bar at a height of its own, with noise."""
+    g = torch_generator("bars", seed)
+    places = torch.arange(n) % len(ORDER)
+    x = 0.2 * torch.rand(n, 1, 16, 16, generator=g)
+    for image, place in zip(x, places.tolist(), strict=True):
+        image[0, 2 + 5 * place : 5 + 5 * place] += 0.7
+    return SyntheticSet(x, torch.tensor(ORDER)[places])
+
+
+def run(setting: EvalSetting = QUICK, **changed: object) -> EvalResult:
+    train, test = bars(60, 0), bars(45, 1)
+    arguments = {
+        "train": train,
+        "test_images": test.images,
+        "test_labels": test.labels,
+        "order": ORDER,
+        "facts": FACTS,
+        "setting": setting,
+        "key": (0, "evaluation", 1),
+    } | changed
+    return train_and_test(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["P", "D"])
+def test_learns_what_is_there(name: str) -> None:
+    result = run(replace(QUICK, protocol=name, epochs=60))
+    assert result.accuracy > 0.9
+    assert result.per_class.keys() == set(ORDER)
+    assert all(tested == 15 for _, tested in result.per_class.values())
+    assert (result.protocol, result.epochs, result.steps) == (name, 61, 61)
+    assert (result.width, result.images) == (8, 60)
+    assert result.seconds > 0
+
+
+def test_shuffled_labels_teach_nothing() -> None:
+    train = bars(60, 0)
+    wrong = train.labels[torch.randperm(60, generator=torch_generator("shuffle"))]
+    assert run(train=SyntheticSet(train.images, wrong)).accuracy < 0.75
+
+
+def test_bytes_and_floats_are_the_same_images() -> None:
+    test = bars(30, 2)
+    as_bytes = (test.images.clamp(0, 1) * 255).round().to(torch.uint8)
+    labels = test.labels
+    floats = run(test_images=as_bytes.float() / 255, test_labels=labels)
+    assert floats == run(test_images=as_bytes, test_labels=labels)
+
+
+def test_same_key_same_bits_even_in_another_process_with_other_threads() -> None:
+    noisy = bars(60, 0)
+    noisy = SyntheticSet(
+        noisy.images + 2 * torch.rand(60, 1, 16, 16, generator=torch_generator(1)), noisy.labels
+    )
+    here = _fingerprint(noisy, 2)
+    torch.rand(17)  # the global generator plays no part
+    assert _fingerprint(noisy, 1) == here
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(_fingerprint, noisy, 2).result(timeout=120) == here
+    assert _fingerprint(noisy, 1, key=("other",)) != here
+
+
+def _fingerprint(train: SyntheticSet, threads: int, key: tuple[object, ...] = ("k",)) -> bytes:
+    """All bits of a trained net."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    kept = []
+    score = downstream._score
+
+    def spy(net: torch.nn.Module, *args: object, **kwargs: object) -> object:
+        kept.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
+        return score(net, *args, **kwargs)  # type: ignore[arg-type]
+
+    downstream._score = spy
+    try:
+        run(train=train, key=key)
+        assert torch.get_num_threads() == threads  # put back
+    finally:
+        downstream._score = score
+        torch.set_num_threads(before)
+    return kept[0].numpy().tobytes()
+
+
+@pytest.mark.parametrize("epochs", [3, 8])
+def test_the_loop_is_the_published_one(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a plain loop: dense SGD, rate divided and momentum forgotten after E // 2 + 1."""
+    rules = protocol("P")
+    train = bars(300, 0)  # two batches a pass: 256 and 44
+    x, y = rules.scaled(train.images, FACTS).double(), positions(train.labels, ORDER)
+    with default_seed("init"):
+        ours = ConvNet(4, 3, FACTS.shape).double()
+    with default_seed("init"):
+        plain = ConvNet(4, 3, FACTS.shape).double()
+    monkeypatch.setattr(swift, "CHUNK_FLOATS", 4 * 16 * 16 * 100)  # three chunks a batch
+    monkeypatch.setattr(swift, "_halves", lambda side: _double(swift_halves(side)))
+    monkeypatch.setattr(swift, "_spread", lambda side: _double(swift_spread(side)))
+    downstream._train(
+        ours,
+        x,
+        y,
+        plan=rules.schedule(300, epochs),
+        rules=rules,
+        strategy=(),
+        generator=torch_generator("order"),
+    )
+    order, rate, momentum = torch_generator("order"), 0.01, {}
+    for epoch in range(epochs + 1):
+        for chosen in torch.randperm(300, generator=order).split(256):
+            plain.zero_grad()
+            functional.cross_entropy(plain(x[chosen]), y[chosen]).backward()
+            with torch.no_grad():
+                for name, p in plain.named_parameters():
+                    step = p.grad + 5e-4 * p
+                    momentum[name] = 0.9 * momentum[name] + step if name in momentum else step
+                    p.sub_(rate * momentum[name])
+        if epoch == epochs // 2 + 1:
+            rate, momentum = rate * 0.1, {}
+    for (name, a), b in zip(ours.named_parameters(), plain.parameters(), strict=True):
+        if name not in ("features.0.bias", "features.4.bias", "features.8.bias"):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(ours(x[:9]), plain(x[:9]), rtol=1e-6, atol=1e-8)
+
+
+swift_halves, swift_spread = swift._halves, swift._spread
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x.double()
+
+
+def test_released_model_is_tested_over_all_its_outputs() -> None:
+    with default_seed("model"):
+        net = ConvNet(4, FACTS.classes, FACTS.shape)
+    test = bars(40, 3)
+    result = score_model(
+        ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS, setting=QUICK
+    )
+    scaled = protocol("P").scaled(test.images, FACTS)
+    right = net(scaled).argmax(dim=1) == test.labels
+    assert result.accuracy == pytest.approx(float(right.float().mean()))
+    assert (result.width, result.steps) == (4, 0)
+    with torch.no_grad():
+        net.classifier.bias[1] += 1e4  # a class that is not among those tested
+    blind = score_model(
+        ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS, setting=QUICK
+    )
+    assert blind.accuracy == 0
+
+
+def test_positions_follow_the_order() -> None:
+    assert positions(torch.tensor([3, 5, 5, 0]), ORDER).tolist() == [2, 0, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["lenet", "mlp"])
+def test_other_nets(name: str) -> None:
+    facts = replace(FACTS, name="digits", shape=(1, 28, 28))
+    g = torch_generator("other")
+    train = SyntheticSet(torch.rand(12, 1, 28, 28, generator=g), torch.tensor([0, 3, 5] * 4))
+    setting = EvalSetting(classifier=name, epochs=2)
+    result = run(
+        setting, train=train, test_images=train.images, test_labels=train.labels, facts=facts
+    )
+    assert result.classifier == name
+
+
+def test_bad_material_is_refused_in_words() -> None:
+    train = bars(12, 0)
+    with pytest.raises(UserError, match=r"labels \[4\].*\[5, 0, 3\]"):
+        run(train=SyntheticSet(train.images, torch.full((12,), 4)))
+    with pytest.raises(UserError, match="empty"):
+        run(train=SyntheticSet(train.images[:0], train.labels[:0]))
+    broken = train.images.clone()
+    broken[3, 0, 1, 1] = float("nan")
+    with pytest.raises(UserError, match="not all finite"):
+        run(train=SyntheticSet(broken, train.labels))
+
+
+def test_everything_travels() -> None:
+    result = run(replace(QUICK, epochs=2))
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert pickle.loads(pickle.dumps(train_and_test)) is train_and_test

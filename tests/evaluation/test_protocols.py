@@ -1,0 +1,108 @@
+"""Schedules follow the published loops, and cheaper ones keep their proportions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core import DataFacts
+from fedsynth.errors import UserError
+from fedsynth.evaluation.protocols import MIN_STEPS, PROTOCOLS, EvalSetting, protocol
+
+MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
+CIFAR = DataFacts("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
+
+
+def published_rates(epochs: int, batches: int, rate: float) -> list[float]:
+    """The learning rate of every step, as the papers' loop makes it."""
+    rates = []
+    for epoch in range(epochs + 1):
+        rates += [rate] * batches
+        if epoch == epochs // 2 + 1:
+            rate *= 0.1
+    return rates
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["P", "D"]), st.integers(2, 400), st.integers(1, 1500))
+def test_uncapped_schedule_is_the_published_loop(name: str, epochs: int, images: int) -> None:
+    rules = protocol(name)
+    plan = rules.schedule(images, epochs)
+    batches = -(-images // 256)
+    expected = published_rates(epochs, batches, rules.learning_rate)
+    ours = [
+        rules.learning_rate * (rules.drop if s >= plan.drop_after else 1) for s in range(plan.steps)
+    ]
+    assert ours == pytest.approx(expected)
+    assert plan.epochs == epochs + 1
+
+
+def test_the_rate_falls_after_epoch_151_of_300() -> None:
+    plan = EvalSetting(protocol="P").schedule(100)
+    assert (plan.steps, plan.drop_after) == (301, 152)
+
+
+def test_defaults_are_the_papers() -> None:
+    assert EvalSetting("D").schedule(500).epochs == 1001
+    assert EvalSetting("P").schedule(60000).epochs == 41
+    assert (EvalSetting("P").runs, EvalSetting("D").runs) == (3, 1)
+    for rules in PROTOCOLS.values():
+        assert (rules.batch, rules.learning_rate, rules.momentum) == (256, 0.01, 0.9)
+        assert rules.weight_decay == 5e-4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70000), st.integers(1, 3_000_000), st.sampled_from(["P", "D"]))
+def test_cap_bounds_image_passes_and_keeps_the_drop_in_place(
+    images: int, cap: int, name: str
+) -> None:
+    rules = protocol(name)
+    full, capped = rules.schedule(images), rules.schedule(images, max_images=cap)
+    assert capped.steps <= full.steps
+    if MIN_STEPS < capped.steps < full.steps:
+        assert capped.epochs * images <= cap
+        assert (capped.steps + 1) / -(-images // 256) * images > cap  # and uses what it may
+    if capped.steps < full.steps:
+        drift = capped.drop_after / capped.steps - full.drop_after / full.steps
+        assert abs(drift) * capped.steps <= 1
+
+
+def test_scales() -> None:
+    pixels = torch.tensor([0.0, 0.1307, 1.0]).view(3, 1, 1, 1)
+    standard = protocol("P").scaled(pixels, MNIST).flatten()
+    assert standard.tolist() == pytest.approx([-0.1307 / 0.3081, 0, 0.8693 / 0.3081], abs=1e-6)
+    assert protocol("D").scaled(pixels, MNIST).flatten()[[0, 2]].tolist() == [-1, 1]
+
+
+def test_strategies_know_their_data() -> None:
+    fashion = dataclasses.replace(MNIST, name="fashion_mnist")
+    assert protocol("P").strategy(MNIST) == ("crop", "scale", "rotate")
+    assert protocol("P").strategy(CIFAR) == ()
+    assert "flip" not in protocol("D").strategy(MNIST)
+    assert "flip" in protocol("D").strategy(fashion)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("protocol", "Q", "unknown protocol 'Q'"),
+        ("classifier", "convnets", "Did you mean 'convnet'"),
+        ("width", 0, "width=0"),
+        ("max_images", -1, "max_images=-1"),
+        ("epochs", 2.5, "epochs=2.5"),
+        ("nets", True, "nets=True"),
+    ],
+)
+def test_bad_settings_are_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        EvalSetting(**{field: value})  # type: ignore[arg-type]
+
+
+def test_description_says_what_runs() -> None:
+    text = EvalSetting("D", width=32, nets=5, epochs=10).describe(300)
+    for part in ("protocol D", "convnet-32 x 5", "11 epochs", "22 steps", "300 images"):
+        assert part in text

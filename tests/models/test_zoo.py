@@ -1,0 +1,66 @@
+"""The classifiers have the published sizes; names nobody knows are refused helpfully."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedsynth.errors import UserError
+from fedsynth.models.zoo import CLASSIFIERS, classifier
+from fedsynth.randomness import default_seed
+
+PUBLISHED = {  # evaluation protocols of papers 000, 002, 003; ten classes, 28x28x1
+    "convnet": 317_706,
+    "lenet": 61_706,
+    "alexnet": 1_865_802,
+    "vgg11": 9_229_962,
+    "resnet18": 11_172_810,
+    "mlp": 118_282,
+}
+
+
+def parameters(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+def test_every_classifier_has_a_published_count() -> None:
+    assert set(PUBLISHED) == set(CLASSIFIERS)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_parameter_count(name: str) -> None:
+    assert parameters(classifier(name, (1, 28, 28), 10)) == PUBLISHED[name]
+
+
+def test_convnet_on_colour() -> None:
+    assert parameters(classifier("convnet", (3, 32, 32), 10)) == 320_010
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(("shape", "classes"), [((1, 28, 28), 4), ((3, 32, 32), 10)])
+def test_images_do_not_influence_one_another(
+    name: str, shape: tuple[int, int, int], classes: int
+) -> None:
+    with default_seed("zoo", name):
+        net = classifier(name, shape, classes, width=8)
+    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
+    together = net(x)
+    assert together.shape == (3, classes)
+    torch.testing.assert_close(together[1:2], net(x[1:2]), rtol=1e-4, atol=1e-5)
+
+
+def test_large_square_images() -> None:
+    for name in ("alexnet", "vgg11", "resnet18", "mlp"):
+        assert classifier(name, (3, 64, 64), 2)(torch.zeros(1, 3, 64, 64)).shape == (1, 2)
+
+
+def test_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'resnet19'.*Did you mean 'resnet18'"):
+        classifier("resnet19", (1, 28, 28), 10)
+
+
+@pytest.mark.parametrize("shape", [(1, 20, 20), (1, 28, 32)])
+def test_shape_a_net_cannot_take(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(UserError, match=r"'lenet'.*side 28"):
+        classifier("lenet", shape, 10)
