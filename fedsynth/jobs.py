@@ -60,7 +60,7 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
                             job.method,
                             job.budget.epsilon,
                             share.party,
-                            plan.task.stage,
+                            plan.task.stage + 1,
                             share.records,
                             share.sampling_rate,
                             share.steps,

@@ -1,19 +1,27 @@
-"""Takes a run to its end: jobs on the engine, evaluations as outcomes appear, books at the close."""
+"""Takes a run to its end: jobs on the engine, evaluations as outcomes appear, then the books."""
 
 from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
 
-from fedsynth.core import ReleasedModel
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
 from fedsynth.engine.judge import judge, nets
+from fedsynth.engine.session import progress_folder, release_seconds
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.downstream import EvalResult
-from fedsynth.report.progress import Progress
+from fedsynth.jobs import paper_epsilon
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import disclosed
+from fedsynth.privacy.guard import CURATOR
+from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.report.progress import Progress, read_progress
 from fedsynth.report.store import LEDGER, RunDirectory
 from fedsynth.scenario import tasks
 
@@ -25,11 +33,11 @@ class _Course:
     """How far one job is."""
 
     job: Job
-    release: Future[None]
     stages: int
-    judged: dict[int, list[Future[EvalResult] | None]] = field(default_factory=dict)
-    closed: set[int] = field(default_factory=set)
-    told: bool = False
+    release: Future[None] | None = None
+    verdicts: dict[int, list[Future[EvalResult]]] = field(default_factory=dict)
+    booked: dict[int, list[EvalResult]] = field(default_factory=dict)
+    closed: bool = False
 
 
 class Runner:
@@ -37,92 +45,156 @@ class Runner:
 
     def __init__(self, run: RunDirectory, engine: Engine, progress: Progress) -> None:
         self.run, self.engine, self.progress = run, engine, progress
-        self.results: dict[tuple[str, int], list[EvalResult]] = {}
 
     def execute(self, jobs: list[Job], at_once: int) -> None:
         """Run all jobs, `at_once` at a time, and judge every stage as soon as it is released."""
-        with _threads(at_once) as pool:
+        pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+        try:
             courses = [self._start(job, pool) for job in jobs]
-            while any(not c.told for c in courses):
+            while not all(course.closed for course in courses):
                 for course in courses:
                     self._advance(course)
-                open_releases = [c.release for c in courses if not c.release.done()]
-                if open_releases:
-                    wait(open_releases, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-                else:
-                    time.sleep(POLL_SECONDS / 5)
+                time.sleep(POLL_SECONDS)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         self.run.write_text(LEDGER, merged_ledger(jobs))
 
     def _start(self, job: Job, pool: ThreadPoolExecutor) -> _Course:
         stages = len(tasks(job.world))
+        if (self.run.path / _closing(job)).is_file():
+            return _Course(job, stages, closed=True)
         self.progress.job(job.name, stages)
         release = pool.submit(self.engine.run, job.text(), job.world.parties)
-        return _Course(job, release, stages)
+        return _Course(job, stages, release)
 
     def _advance(self, course: _Course) -> None:
         """Show progress, judge what has been released, and book what has been judged."""
-        if course.told:
+        if course.closed or course.release is None:
             return
-        job = course.job
-        if course.release.done():
+        released = course.release.done()
+        if released:
             course.release.result()
         else:
             self._show(course)
         for stage in range(course.stages):
-            if stage not in course.judged and self._released_up_to(job, stage):
-                model = isinstance(self.run.load_release(job.name, stage), ReleasedModel)
-                course.judged[stage] = [
-                    self._judge(job, stage, net) for net in range(nets(job, model))
-                ]
-            if stage in course.judged and stage not in course.closed:
+            if stage not in course.verdicts and self._released_up_to(course.job, stage):
+                course.verdicts[stage] = self._judge(course.job, stage)
+            if stage in course.verdicts and stage not in course.booked:
                 self._book(course, stage)
-        if course.release.done() and len(course.closed) == course.stages:
+        if released and len(course.booked) == course.stages:
             self._close(course)
 
-    def _released_up_to(self, job: Job, stage: int) -> bool:
-        return all(self.run.has_release(job.name, earlier) for earlier in range(stage + 1))
+    def _show(self, course: _Course) -> None:
+        """One line for the job: where its parties are, what the stage will have cost."""
+        job = course.job
+        shares = read_progress(progress_folder(job)).values()
+        finished = sum(self.run.has_release(job.name, s + 1) for s in range(course.stages))
+        at_work = [p for p in shares if not self.run.has_release(job.name, p.stage + 1)]
+        done, total = sum(p.done for p in at_work), sum(p.total for p in at_work)
+        stage = min(finished + 1, course.stages)
+        spent = job.budget.epsilon if job.the_method.private and (finished or done) else None
+        self.progress.update(job.name, stage, done, max(total, 1), spent=spent)
 
-    def _judge(self, job: Job, stage: int, net: int) -> Future[EvalResult]:
-        known = self.run.path / _verdict(job, stage, net)
-        if known.is_file():
-            done: Future[EvalResult] = Future()
-            done.set_result(_read_verdict(known.read_text()))
-            return done
-        return self.engine.submit(judge, job.text(), stage, net)
+    def _released_up_to(self, job: Job, stage: int) -> bool:
+        return all(self.run.has_release(job.name, earlier + 1) for earlier in range(stage + 1))
+
+    def _judge(self, job: Job, stage: int) -> list[Future[EvalResult]]:
+        model = self.run.holds_model(job.name, stage + 1)
+        return [self._verdict(job, stage, net) for net in range(nets(job, model))]
+
+    def _verdict(self, job: Job, stage: int, net: int) -> Future[EvalResult]:
+        """The verdict of one classifier: from disk if it is there, else a job for a worker."""
+        path = self.run.path / _verdict_file(job, stage, net)
+        if not path.is_file():
+            return self.engine.submit(judge, job.text(), stage, net)
+        known: Future[EvalResult] = Future()
+        known.set_result(read_verdict(path.read_text()))
+        return known
 
     def _book(self, course: _Course, stage: int) -> None:
         """Write a stage's numbers once all its classifiers are done."""
-        futures = course.judged[stage]
-        job = course.job
-        everything = [f for fs in course.judged.values() for f in fs]
+        job, futures = course.job, course.verdicts[stage]
+        everything = [f for fs in course.verdicts.values() for f in fs]
         self.progress.evaluation(job.name, sum(f.done() for f in everything), len(everything))
         if not all(future.done() for future in futures):
             return
         results = [future.result() for future in futures]
         for net, result in enumerate(results):
-            self.run.write_text(_verdict(job, stage, net), json.dumps(asdict(result)))
-        self.results[job.name, stage] = results
-        rows = {**stage_rows(results, self._class_stages(job)), **privacy_metrics(job, stage)}
-        key = (job.method, job.budget.epsilon, job.seed, stage)
-        self.run.add_metrics([(*key, name, value) for name, value in rows.items()])
-        self.run.add_timings(
-            [
-                (*key, "seconds_release", self._release_seconds(job, stage)),
-                (*key, "seconds_evaluation", sum(r.seconds for r in results)),
-            ]
-        )
-        course.closed.add(stage)
+            self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
+        rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
+        self.run.add_metrics(_keyed(job, stage, rows))
+        spent = {
+            "seconds_release": release_seconds(job, stage),
+            "seconds_evaluation": sum(r.seconds for r in results),
+        }
+        self.run.add_timings(_keyed(job, stage, spent))
+        course.booked[stage] = results
 
     def _close(self, course: _Course) -> None:
         job = course.job
-        history = [self.results[job.name, stage] for stage in range(course.stages)]
-        rows = summary_rows(history, self._class_stages(job))
-        key = (job.method, job.budget.epsilon, job.seed, course.stages - 1)
-        self.run.add_metrics([(*key, name, value) for name, value in rows.items()])
-        accuracy = sum(r.accuracy for r in history[-1]) / len(history[-1])
-        self.progress.finish(job.name, f"accuracy {accuracy:.3f} after the last stage")
-        self.run.log(f"{job.name} done: accuracy {accuracy:.4f}")
-        course.told = True
+        history = [course.booked[stage] for stage in range(course.stages)]
+        rows = summary_rows(history, class_stages(job))
+        self.run.add_metrics(_keyed(job, course.stages - 1, rows))
+        text = f"accuracy {fmean(r.accuracy for r in history[-1]):.3f} after the last stage"
+        self.progress.finish(job.name, text)
+        self.run.log(f"{job.name}: {text}")
+        self.run.write_text(_closing(job), "{}")
+        self.run.drop_disclosed(job.name)
+        course.closed = True
 
 
-"""Everything below is bookkeeping."""
+def class_stages(job: Job) -> list[tuple[int, ...]]:
+    """The classes that each stage brought."""
+    return [task.classes for task in tasks(job.world)]
+
+
+def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
+    """What the parties of a stage have spent, read from their ledgers, and what it took."""
+    plan = job.plan(stage)
+    spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
+    for share in plan.parties:
+        event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl"))
+        if CURATOR in share.views and share.views[CURATOR] == disclosed():
+            event = disclosed()  # a trusted curator adds the noise: against it there is none
+        spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
+        spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))
+        spent["paper"].append(paper_epsilon(job, share.paper_event or event))
+    return {
+        **{f"epsilon_{name}": max(values) for name, values in spent.items()},
+        "noise_multiplier": max(p.noise_multiplier for p in plan.parties),
+        "sampling_rate": max(p.sampling_rate for p in plan.parties),
+        "steps": max(p.steps for p in plan.parties),
+        "records": sum(p.records for p in plan.parties),
+        "bytes_up": sum(p.bytes_up for p in plan.parties),
+        "bytes_down": sum(p.bytes_down for p in plan.parties),
+    }
+
+
+def merged_ledger(jobs: list[Job]) -> str:
+    """Every party's verified ledger, one after the other: each keeps its own chain of hashes."""
+    lines = []
+    for job in sorted(jobs, key=lambda job: job.name):
+        for party in range(job.world.parties):
+            entries = read_entries(job.party_folder(party) / "ledger.jsonl")
+            lines += [entry.line() + "\n" for entry in entries]
+    return "".join(lines)
+
+
+def read_verdict(text: str) -> EvalResult:
+    """An evaluation result from its file."""
+    fields = json.loads(text)
+    fields["per_class"] = {int(c): tuple(counts) for c, counts in fields["per_class"].items()}
+    return EvalResult(**fields)
+
+
+def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, ...]]:
+    key = (job.method, job.budget.epsilon, job.seed, stage + 1)
+    return [(*key, name, value) for name, value in rows.items()]
+
+
+def _verdict_file(job: Job, stage: int, net: int) -> str:
+    return f"curator/{job.name}/verdict-{stage + 1}-{net}.json"
+
+
+def _closing(job: Job) -> str:
+    return f"curator/{job.name}/closed.json"

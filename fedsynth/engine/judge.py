@@ -27,10 +27,10 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
     test = test_records(job.world)
     among = torch.isin(test.labels, torch.tensor(task.seen))
     images, labels = test.images[among], test.labels[among]
-    outcome = run.load_release(job.name, stage)
+    outcome = run.load_release(job.name, stage + 1)
     if isinstance(outcome, ReleasedModel):
         return score_model(outcome, images, labels, facts=task.data, setting=job.evaluation)
-    sets = [run.load_release(job.name, earlier) for earlier in range(stage)]
+    sets = [run.load_release(job.name, earlier + 1) for earlier in range(stage)]
     released = SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
     return train_and_test(
         released,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from fedsynth.privacy.guard import AggregateNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.private import Private, Records
+from fedsynth.report.files import atomic_write
 from fedsynth.report.progress import write_progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.scenario import party_records
@@ -64,7 +64,26 @@ def party_answer(text: str, party: int, stage: int, request: Request) -> Release
         fingerprint=f"{job.identity} {request.digest()} {home.fingerprint}",
         on_step=on_step,
     )
-    return job.the_method.party(job.config, plan, private, request, guard)
+    start = time.monotonic()
+    try:
+        return job.the_method.party(job.config, plan, private, request, guard)
+    finally:
+        _add_seconds(job.party_folder(party) / f"stage-{stage}", time.monotonic() - start)
+
+
+def _add_seconds(folder: Path, seconds: float) -> None:
+    """Keep how long the party has computed for a stage: at home, as time can tell of data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "seconds"
+    before = float(path.read_text()) if path.exists() else 0.0
+    atomic_write(path, repr(before + seconds).encode(), durable=False)
+
+
+def release_seconds(job: Job, stage: int) -> float:
+    """Seconds all parties of a stage computed, added up: for the simulation's own books."""
+    plan = job.plan(stage)
+    files = [job.party_folder(p.party) / f"stage-{stage}" / "seconds" for p in plan.parties]
+    return sum(float(path.read_text()) for path in files if path.exists())
 
 
 @dataclass(frozen=True)
@@ -141,12 +160,9 @@ def conversation(text: str, ask: Ask) -> None:
 def _stage(
     job: Job, run: RunDirectory, stage: int, ask: Ask, inherited: tuple[Outcome, ...]
 ) -> Outcome:
-    if run.has_release(job.name, stage):
-        return run.load_release(job.name, stage)
-    start = time.monotonic()
+    if run.has_release(job.name, stage + 1):
+        return run.load_release(job.name, stage + 1)
     parties = StageParties(job, stage, ask, inherited)
     outcome = job.the_method.serve(job.config, job.plan(stage), parties)
-    facts = {"seconds": time.monotonic() - start}
-    run.write_text(f"curator/{job.name}/stage-{stage}.json", json.dumps(facts))
-    run.save_release(job.name, stage, outcome)
+    run.save_release(job.name, stage + 1, outcome)
     return outcome

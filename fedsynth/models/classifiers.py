@@ -38,6 +38,10 @@ class ConvNet(nn.Module):
         self.flatten = nn.Flatten()
         self.classifier = nn.Linear(width * side * side, classes)
 
+    def in_order(self) -> tuple[nn.Module, ...]:
+        """The layers as `forward` calls them: see `models.chain`."""
+        return self.features, self.flatten, self.classifier
+
     def embed(self, x: torch.Tensor) -> torch.Tensor:
         """The features of each image, flattened: [batch, width * side * side]."""
         return self.flatten(self.features(x))

@@ -181,7 +181,8 @@ class Ledger:
     def _cost(self, event: DpEvent) -> float:
         if self.budget.epsilon == float("inf"):
             return 0.0
-        return epsilon(event, self.budget.delta, self.budget.accounting)
+        budget = self.budget
+        return epsilon(event, budget.delta, budget.accounting, budget.relation)
 
     def _limit(self) -> float:
         return self.budget.epsilon * (1 + SLACK)

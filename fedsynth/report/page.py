@@ -34,6 +34,7 @@ FILES = (
     ("config.yaml", "every setting of the run, after presets and overrides"),
     ("environment.json", "versions, machine and command"),
     ("metrics.csv", "every number of this page: method, epsilon, seed, stage, metric, value"),
+    ("timings.csv", "seconds, in the same form; kept apart because no two runs agree on them"),
     (
         "ledger.jsonl",
         "what every party charged before it released anything: append-only, each line bound to "

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from fedsynth.core import Outcome, SyntheticSet
@@ -33,6 +35,7 @@ from fedsynth.report.outcomes import archive, contact_sheet, png, unarchive
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.csv"
+TIMINGS = "timings.csv"  # apart, because two runs never agree on them
 LEDGER = "ledger.jsonl"
 LOG = "log.txt"
 REPORT = "report.html"
@@ -54,6 +57,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metrics = MetricsFile(path / METRICS)
+        self._timings = MetricsFile(path / TIMINGS)
 
     @classmethod
     def create(cls, path: str | Path) -> RunDirectory:
@@ -84,7 +88,7 @@ class RunDirectory:
         for leftover in path.rglob(f".*{TEMPORARY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
-        run._metrics.settle()
+        run.settle_metrics()
         return run
 
     @property
@@ -138,13 +142,18 @@ class RunDirectory:
         """Append rows (method, epsilon, seed, stage, metric, value), all or none, durably."""
         self._metrics.add(rows)
 
+    def add_timings(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Append rows of seconds, like metrics."""
+        self._timings.add(rows)
+
     def settle_metrics(self) -> None:
         """Put `metrics.csv` into its final form: sorted, one row a key, the last one wins."""
         self._metrics.settle()
+        self._timings.settle()
 
     def metrics(self) -> list[Metric]:
-        """All metrics so far, one a key, sorted."""
-        return self._metrics.read()
+        """All metrics so far, one a key, sorted; then all timings."""
+        return [*self._metrics.read(), *self._timings.read()]
 
     def log(self, text: str) -> None:
         """Append a line with the time to the log."""
@@ -154,16 +163,32 @@ class RunDirectory:
             durable_append(path, f"{moment} {text}\n".encode())
 
     def save_release(self, name: str, stage: int, outcome: Outcome) -> Path:
-        """Write a stage's outcome, and its picture when it is a synthetic set."""
+        """Write a stage's outcome, and its picture when it is a synthetic set. Raw records, which
+        only a non-private reference hands over, go to a place of their own (`drop_disclosed`)."""
+        if isinstance(outcome, SyntheticSet) and outcome.images.dtype == torch.uint8:
+            return self.write_bytes(
+                f"disclosed/{_component(name)}/stage-{stage}.npz", archive(outcome)
+            )
         kind = "stage" if isinstance(outcome, SyntheticSet) else "model"
         stem = f"releases/{_component(name)}/{kind}-{stage}"
         if isinstance(outcome, SyntheticSet):
             self.write_bytes(f"{stem}.png", png(contact_sheet(outcome)))
         return self.write_bytes(f"{stem}.npz", archive(outcome))
 
+    def drop_disclosed(self, name: str) -> None:
+        """Remove a reference's raw records: once judged, nobody needs them."""
+        shutil.rmtree(self.path / "disclosed" / _component(name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self.path / "disclosed").rmdir()
+
     def has_release(self, name: str, stage: int) -> bool:
         """Whether this outcome is on disk."""
         return self._release(name, stage) is not None
+
+    def holds_model(self, name: str, stage: int) -> bool:
+        """Whether this outcome is a model and not a set."""
+        path = self._release(name, stage)
+        return path is not None and path.name.startswith("model-")
 
     def load_release(self, name: str, stage: int) -> Outcome:
         """Read a stage's outcome back, bit by bit what was saved."""
@@ -173,10 +198,11 @@ class RunDirectory:
         return unarchive(path)
 
     def _release(self, name: str, stage: int) -> Path | None:
-        folder = self.path / "releases" / _component(name)
-        for kind in ("stage", "model"):
-            if (path := folder / f"{kind}-{stage}.npz").is_file():
-                return path
+        for place in ("releases", "disclosed"):
+            for kind in ("stage", "model"):
+                path = self.path / place / _component(name) / f"{kind}-{stage}.npz"
+                if path.is_file():
+                    return path
         return None
 
 

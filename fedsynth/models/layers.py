@@ -1,0 +1,377 @@
+"""Hand-written forward and backward of the layers our classifiers are made of.
+
+Each layer can say, after one forward and one backward of the activations, what the gradient of
+every single record is (for clipping) or their sum (for plain training). Automatic differentiation
+computes neither the first cheaply nor the second quickly: on a CPU most of its time goes into
+norms, pools and copies, not into convolutions.
+
+The rules that make it fast, all measured: NCHW only; convolutions, also those of per-record weight
+gradients (one group a record), by the convolution kernels and never by a float32 matmul; pools as
+sums of views; the norm of a whole batch as one image of many channels, so that its affine gradients
+come out per record.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_input, conv2d_weight
+
+aten = torch.ops.aten
+
+
+class Rows(ABC):
+    """The gradients of one weight for every record of a batch."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """The squared L2 norm of each record's gradient: [batch]."""
+
+    @abstractmethod
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        """The sum of factor times gradient over the records, shaped like the weight."""
+
+    @abstractmethod
+    def drop(self, records: Tensor) -> None:
+        """Make the gradients of these records (a mask) zero, whatever they were."""
+
+
+class Dense(Rows):
+    """All gradients written out: [batch, *weight.shape]."""
+
+    def __init__(self, dense: Tensor) -> None:
+        self.dense = dense
+
+    def squares(self) -> Tensor:
+        blocks = self.dense.flatten(2) if self.dense.dim() > 2 else self.dense.unsqueeze(1)
+        return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        return (factors @ self.dense.flatten(1)).view(self.dense.shape[1:])
+
+    def drop(self, records: Tensor) -> None:
+        self.dense[records] = 0
+
+
+class Outer(Rows):
+    """Gradients that are outer products of two vectors a record, never written out."""
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left, self.right = left, right
+
+    def squares(self) -> Tensor:
+        left, right = (torch.linalg.vector_norm(v, dim=1) for v in (self.left, self.right))
+        return (left * right).square_()
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        return (self.left * factors.unsqueeze(1)).t() @ self.right
+
+    def drop(self, records: Tensor) -> None:
+        self.left, self.right = (
+            v.masked_fill(records.unsqueeze(1), 0) for v in (self.left, self.right)
+        )
+
+
+class Layer(ABC):
+    """One step of a chain. `forward` keeps what `backward` needs, `backward` what gradients need.
+
+    Matrix products and convolutions run in `compute` (bfloat16 or the weights' own type), all else
+    in the weights' type; gradients come in the weights' type.
+    """
+
+    weights: tuple[Tensor, ...] = ()
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for a batch; may overwrite `x` unless it is the first layer."""
+
+    @abstractmethod
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        """The gradient at the input from that at the output; anything when not `onward`."""
+
+    def record_gradients(self) -> list[Rows]:
+        """For each of `weights`, the gradients of all records of the batch."""
+        return []
+
+    def gradients(self) -> list[Tensor]:
+        """For each of `weights`, the gradient summed over the batch."""
+        return [rows.dense.sum(0) for rows in self.record_gradients() if isinstance(rows, Dense)]
+
+
+class Convolution(Layer):
+    """`nn.Conv2d` with one group."""
+
+    def __init__(self, module: nn.Conv2d, compute: torch.dtype) -> None:
+        self.weights = _weights(module)
+        self.compute = compute
+        self.kernel = module.weight.detach().to(compute).contiguous()
+        self.bias = None if module.bias is None else module.bias.detach().to(compute)
+        self.stride, self.padding, self.dilation = module.stride, module.padding, module.dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x = x.to(self.compute)
+        z = F.conv2d(self.x, self.kernel, self.bias, self.stride, self.padding, self.dilation)
+        return z.to(x.dtype)
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        self.g, self.g_sums = g.to(self.compute), g.sum((2, 3))
+        if not onward:
+            return g
+        size = self.x.shape
+        back = conv2d_input(size, self.kernel, self.g, self.stride, self.padding, self.dilation)
+        return back.to(g.dtype)
+
+    def record_gradients(self) -> list[Rows]:
+        batch = len(self.x)
+        rows = self._kernel_gradient(
+            self.x.reshape(1, -1, *self.x.shape[2:]),
+            self.g.reshape(1, -1, *self.g.shape[2:]),
+            batch,
+        )
+        rows = rows.view(batch, *self.kernel.shape).to(self.g_sums.dtype)
+        found: list[Rows] = [Dense(rows)]
+        return [*found, Dense(self.g_sums)] if self.bias is not None else found
+
+    def gradients(self) -> list[Tensor]:
+        total = self._kernel_gradient(self.x, self.g, 1).to(self.g_sums.dtype)
+        return [total, self.g_sums.sum(0)] if self.bias is not None else [total]
+
+    def _kernel_gradient(self, x: Tensor, g: Tensor, groups: int) -> Tensor:
+        outputs, *rest = self.kernel.shape
+        size = (groups * outputs, *rest)
+        return conv2d_weight(x, size, g, self.stride, self.padding, self.dilation, groups)
+
+
+class Norm(Layer):
+    """`nn.GroupNorm`, and instance norm as the case of one group a channel."""
+
+    def __init__(self, module: nn.GroupNorm | nn.InstanceNorm2d) -> None:
+        self.weights = _weights(module)
+        self.groups, self.channels = norm_groups(module), norm_channels(module)
+        self.eps = module.eps
+        self.scale = None if module.weight is None else module.weight.detach()
+        self.shift = None if module.bias is None else module.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x = x.contiguous()
+        b = len(x)
+        self.scales = None if self.scale is None else self.scale.repeat(b)
+        shifts = None if self.shift is None else self.shift.repeat(b)
+        self.sizes = (1, b * self.channels, x[0, 0].numel(), b * self.groups)
+        y, self.mean, self.rstd = aten.native_group_norm(
+            self.x, self.scales, shifts, *self.sizes, self.eps
+        )
+        return y
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        affine = bool(self.weights)
+        back, scales, shifts = aten.native_group_norm_backward(
+            g.contiguous(), self.x, self.mean, self.rstd, self.scales, *self.sizes,
+            [True, affine, affine],
+        )  # fmt: skip
+        self.rows = [r.view(len(g), -1) for r in (scales, shifts)] if affine else []
+        return back
+
+    def record_gradients(self) -> list[Rows]:
+        return [Dense(rows) for rows in self.rows]
+
+
+class Relu(Layer):
+    """`nn.ReLU`, in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.y = x.relu_()
+        return self.y
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        return aten.threshold_backward(g, self.y, 0)
+
+
+class MeanPool(Layer):
+    """`nn.AvgPool2d` with windows that do not overlap."""
+
+    def __init__(self, module: nn.AvgPool2d) -> None:
+        side = module.kernel_size
+        self.side = side if isinstance(side, int) else side[0]
+        self.rest = ((self.side,) * 2, (self.side,) * 2, (0, 0), module.ceil_mode, True, None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        k = self.side
+        b, c, height, width = x.shape
+        self.uneven = x if height % k or width % k else None
+        if self.uneven is not None:
+            return aten.avg_pool2d(x, *self.rest)
+        x = x.contiguous()
+        rows = _add([x.view(b, c, height // k, k, width)[:, :, :, i] for i in range(k)])
+        pairs = rows.view(b, c, height // k, width // k, k)
+        return _add([pairs[..., i] for i in range(k)]).mul_(1 / k**2)
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        if self.uneven is not None:
+            return aten.avg_pool2d_backward(g, self.uneven, *self.rest)
+        k = self.side
+        b, c, h, w = g.shape
+        g = g * (1 / k**2)
+        wide = g.new_empty(b, c, h, w, k)
+        for i in range(k):
+            wide[..., i] = g
+        rows = wide.view(b, c, h, w * k)
+        return torch.cat([rows] * k, 3).view(b, c, h * k, w * k)
+
+
+class Flatten(Layer):
+    """`nn.Flatten()`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return x.flatten(1)
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        return g.view(self.shape)
+
+
+class Linear(Layer):
+    """`nn.Linear` on one vector a record. Always in the weights' own type: it is never the cost."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        self.weights = _weights(module)
+        self.matrix = module.weight.detach()
+        self.bias = None if module.bias is None else module.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x = x
+        return F.linear(x, self.matrix, self.bias)
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        self.g = g
+        return g @ self.matrix if onward else g
+
+    def record_gradients(self) -> list[Rows]:
+        found: list[Rows] = [Outer(self.g, self.x)]
+        return [*found, Dense(self.g.clone())] if self.bias is not None else found
+
+    def gradients(self) -> list[Tensor]:
+        total = self.g.t() @ self.x
+        return [total, self.g.sum(0)] if self.bias is not None else [total]
+
+
+class FirstBlock(Layer):
+    """[convolution, instance norm, ReLU, mean pool] of the image itself, as one layer.
+
+    An image has few channels, so the patches under the kernel are few rows: with the patches
+    centred, the mean of the convolution is zero, its variance is a small quadratic form in their
+    covariance, and convolution and norm together are one small matrix a record. All gradients
+    follow from one product of the patches with the masked gradient at the ReLU. Positions are kept
+    in the order (place in the pool window, window), so that pooling adds contiguous blocks.
+
+    The convolution's bias cancels in the norm: its gradient is exactly zero.
+    """
+
+    def __init__(
+        self,
+        convolution: nn.Conv2d,
+        norm: nn.GroupNorm | nn.InstanceNorm2d,
+        side: int,
+        compute: torch.dtype,
+    ) -> None:
+        self.weights = _weights(convolution) + _weights(norm)
+        self.kernel = convolution.weight.detach()
+        self.flat = self.kernel.flatten(1).contiguous()
+        self.bias = convolution.bias
+        self.padding = tuple(int(pad) for pad in convolution.padding)
+        self.channels, self.eps = norm_channels(norm), norm.eps
+        blank = self.kernel.new_ones(self.channels)
+        self.scale = blank if norm.weight is None else norm.weight.detach()
+        self.shift = torch.zeros_like(blank) if norm.bias is None else norm.bias.detach()
+        self.affine = norm.weight is not None
+        self.side = side
+        self.compute = compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, k = len(x), self.side
+        patches, height, width = self._patches(x)
+        centred = patches[:, :-1]
+        self.moved = self.flat @ (centred @ centred.transpose(1, 2) / patches.shape[2])
+        variance = (self.moved * self.flat).sum(2).clamp_(min=0)
+        self.rstd = torch.rsqrt(variance + self.eps)
+        self.gain = self.scale * self.rstd
+        matrix = torch.cat(
+            [self.gain.unsqueeze(2) * self.flat, self.shift.expand(b, -1).unsqueeze(2)], 2
+        )
+        self.patches = patches.to(self.compute)
+        y = torch.bmm(matrix.to(self.compute), self.patches).to(x.dtype).relu_()
+        self.y = y.view(b, self.channels, k * k, -1)
+        pooled = _add([self.y[:, :, i] for i in range(k * k)]).mul_(1 / k**2)
+        return pooled.view(b, self.channels, height // k, width // k)
+
+    def backward(self, g: Tensor, onward: bool) -> Tensor:
+        g = g.flatten(2).mul(1 / self.side**2).unsqueeze(2)
+        self.g = aten.threshold_backward(g.expand_as(self.y), self.y, 0).flatten(2)
+        return g
+
+    def record_gradients(self) -> list[Rows]:
+        product = torch.bmm(self.patches, self.g.to(self.compute).transpose(1, 2))
+        product = product.to(self.g.dtype).transpose(1, 2)
+        along, shifts = product[:, :, :-1], product[:, :, -1]
+        scales = self.rstd * (along * self.flat).sum(2)
+        kernel = along - (scales * self.rstd).unsqueeze(2) * self.moved
+        kernel = (kernel * self.gain.unsqueeze(2)).view(-1, *self.kernel.shape)
+        found = [kernel]
+        if self.bias is not None:
+            found.append(torch.zeros_like(shifts))
+        found += [scales, shifts] if self.affine else []
+        return [Dense(rows) for rows in found]
+
+    def sides(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Height and width of the convolution of an image of this shape."""
+        height, width = (
+            size + 2 * pad - kernel + 1
+            for size, pad, kernel in zip(
+                shape[-2:], self.padding, self.kernel.shape[2:], strict=True
+            )
+        )
+        return height, width
+
+    def _patches(self, x: Tensor) -> tuple[Tensor, int, int]:
+        """What lies under each place of the kernel, centred, and a row of ones below."""
+        c, kh, kw = self.kernel.shape[1:]
+        pad_h, pad_w = self.padding
+        padded = F.pad(x, (pad_w, pad_w, pad_h, pad_h)).contiguous()
+        height, width = self.sides(x.shape)
+        s0, s1, s2, s3 = padded.stride()
+        k = self.side
+        size = (len(x), c, kh, kw, k, k, height // k, width // k)
+        under = padded.as_strided(size, (s0, s1, s2, s3, s2, s3, k * s2, k * s3))
+        patches = x.new_empty(len(x), c * kh * kw + 1, height * width)
+        rows = patches[:, :-1]
+        rows.view(size).copy_(under)
+        rows.sub_(rows.mean(2, keepdim=True))
+        patches[:, -1] = 1
+        return patches, height, width
+
+
+def norm_groups(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
+    """Over how many groups of channels a norm takes its means."""
+    return module.num_groups if isinstance(module, nn.GroupNorm) else module.num_features
+
+
+def norm_channels(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
+    """How many channels a norm expects."""
+    return module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
+
+
+def _weights(module: nn.Module) -> tuple[Tensor, ...]:
+    return tuple(module.parameters(recurse=False))
+
+
+def _add(terms: Sequence[Tensor]) -> Tensor:
+    if len(terms) == 1:
+        return terms[0].clone()
+    total = terms[0] + terms[1]
+    for term in terms[2:]:
+        total.add_(term)
+    return total
