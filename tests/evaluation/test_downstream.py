@@ -6,6 +6,7 @@ import concurrent.futures
 import multiprocessing
 import pickle
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -91,21 +92,14 @@ def _fingerprint(train: SyntheticSet, threads: int, key: tuple[object, ...] = ("
     """All bits of a trained net."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    kept = []
-    score = downstream._score
-
-    def spy(net: torch.nn.Module, *args: object, **kwargs: object) -> object:
-        kept.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
-        return score(net, *args, **kwargs)  # type: ignore[arg-type]
-
-    downstream._score = spy
     try:
-        run(train=train, key=key)
+        with mock.patch.object(downstream, "_score", wraps=downstream._score) as score:
+            run(train=train, key=key)
         assert torch.get_num_threads() == threads  # put back
     finally:
-        downstream._score = score
         torch.set_num_threads(before)
-    return kept[0].numpy().tobytes()
+    net = score.call_args.args[0]
+    return torch.cat([p.detach().flatten() for p in net.parameters()]).numpy().tobytes()
 
 
 @pytest.mark.parametrize("epochs", [3, 8])
@@ -130,14 +124,16 @@ def test_the_loop_is_the_published_one(epochs: int, monkeypatch: pytest.MonkeyPa
         strategy=(),
         generator=torch_generator("order"),
     )
-    order, rate, momentum = torch_generator("order"), 0.01, {}
+    order, rate = torch_generator("order"), 0.01
+    momentum: dict[str, torch.Tensor] = {}
     for epoch in range(epochs + 1):
         for chosen in torch.randperm(300, generator=order).split(256):
-            plain.zero_grad()
-            functional.cross_entropy(plain(x[chosen]), y[chosen]).backward()
+            named = dict(plain.named_parameters())
+            loss = functional.cross_entropy(plain(x[chosen]), y[chosen])
+            grads = torch.autograd.grad(loss, list(named.values()))
             with torch.no_grad():
-                for name, p in plain.named_parameters():
-                    step = p.grad + 5e-4 * p
+                for (name, p), grad in zip(named.items(), grads, strict=True):
+                    step = grad + 5e-4 * p
                     momentum[name] = 0.9 * momentum[name] + step if name in momentum else step
                     p.sub_(rate * momentum[name])
         if epoch == epochs // 2 + 1:
