@@ -13,7 +13,7 @@ from typing import Any
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
 from fedsynth.engine.judge import judge, nets
-from fedsynth.engine.session import progress_folder, release_seconds
+from fedsynth.engine.session import forget_secrets, progress_folder, release_seconds
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.downstream import EvalResult
 from fedsynth.jobs import paper_epsilon
@@ -122,6 +122,8 @@ class Runner:
         for net, result in enumerate(results):
             self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
+        if results[0].images:
+            rows["images"] = results[0].images - self._images_before(course, stage)
         self.run.add_metrics(_keyed(job, stage, rows))
         spent = {
             "seconds_release": release_seconds(job, stage),
@@ -129,6 +131,11 @@ class Runner:
         }
         self.run.add_timings(_keyed(job, stage, spent))
         course.booked[stage] = results
+
+    @staticmethod
+    def _images_before(course: _Course, stage: int) -> int:
+        """Released images that classifiers had before this stage."""
+        return course.verdicts[stage - 1][0].result().images if stage else 0
 
     def _close(self, course: _Course) -> None:
         job = course.job
@@ -140,6 +147,7 @@ class Runner:
         self.run.log(f"{job.name}: {text}")
         self.run.write_text(_closing(job), "{}")
         self.run.drop_disclosed(job.name)
+        forget_secrets(job)
         course.closed = True
 
 

@@ -18,7 +18,7 @@ from fedsynth.engine.checkpoint import rounds
 from fedsynth.engine.job import Job
 from fedsynth.privacy.guard import AggregateNoise, Guard
 from fedsynth.privacy.ledger import Ledger
-from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.noise import NoiseKey, destroy_key
 from fedsynth.privacy.private import Private, Records
 from fedsynth.report.files import atomic_write
 from fedsynth.report.progress import write_progress
@@ -102,10 +102,17 @@ def _home(job: Job, party: int) -> _Home:
     key = NoiseKey.of_owner(folder, f"party {party}", job.noise_seed)
     records = party_records(job.world, party)
     raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
-    ledger = Ledger(
-        folder / "ledger.jsonl", job=job.name, party=party, budget=job.budget, noise=key.origin
-    )
+    ledger = Ledger(folder / "ledger.jsonl", job=job.name, party=party, budget=job.budget, key=key)
     return _Home(records, key, key.fingerprint(*raw), ledger)
+
+
+def forget_secrets(job: Job) -> None:
+    """Destroy the noise keys of a job whose releases are all made, and every unfinished work."""
+    homes = [job.party_folder(party) for party in range(job.world.parties)]
+    for folder in (*homes, job.curator_folder()):
+        destroy_key(folder)
+        for left in folder.rglob("*.checkpoint*"):
+            left.unlink(missing_ok=True)
 
 
 class StageParties:

@@ -30,6 +30,7 @@ from fedsynth.core import Budget
 from fedsynth.errors import UserError
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.events import composed, flatten, from_json, to_json
+from fedsynth.privacy.noise import NoiseKey
 
 GENESIS = "0" * 64
 SLACK = 1e-9  # relative: calibration stops this side of the target, floats do not
@@ -56,6 +57,7 @@ class Entry:
     view: str  # who can count this event; anybody closer to the party sees more
     event: dict[str, Any]
     noise: str  # where the noise comes from
+    key: str  # name of the noise key, so that a replay is known to draw the same noise
     prev: str
     hash: str
 
@@ -108,8 +110,8 @@ def total(entries: list[Entry]) -> DpEvent:
 class Ledger:
     """The ledger of one party in one job, and the budget it enforces."""
 
-    def __init__(self, path: Path, *, job: str, party: int, budget: Budget, noise: str) -> None:
-        self.path, self.job, self.party, self.budget, self.noise = path, job, party, budget, noise
+    def __init__(self, path: Path, *, job: str, party: int, budget: Budget, key: NoiseKey) -> None:
+        self.path, self.job, self.party, self.budget, self.key = path, job, party, budget, key
         self._forget()
         self._allowed: list[Counter[str]] = []  # totals counted before and found affordable
 
@@ -139,6 +141,11 @@ class Ledger:
                         f"party {self.party}: {label!r} of stage {stage} was charged before "
                         "with another event; refusing to release it again."
                     )
+                if known.key != self.key.name:
+                    raise LedgerDamaged(
+                        f"party {self.party}: {label!r} of stage {stage} was released with another "
+                        "noise key, which is gone; releasing it again would spend twice."
+                    )
                 return known
             self._check(event, stage, expected)
             fields: dict[str, Any] = {
@@ -150,7 +157,8 @@ class Ledger:
                 "digest": digest,
                 "view": view,
                 "event": to_json(event),
-                "noise": self.noise,
+                "noise": self.key.origin,
+                "key": self.key.name,
                 "prev": self._entries[-1].hash if self._entries else GENESIS,
             }
             entry = Entry(**fields, hash=_hash(fields))

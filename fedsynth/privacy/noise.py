@@ -84,6 +84,11 @@ class NoiseKey:
         """The stream of this purpose."""
         return NoiseStream(hmac.digest(self.secret, _bytes_of(purpose), "sha256"))
 
+    @property
+    def name(self) -> str:
+        """Tells keys apart and tells nothing else: what a ledger notes to know its key again."""
+        return hmac.digest(self.secret, b"name", "sha256").hex()[:16]
+
     def fingerprint(self, *data: bytes) -> str:
         """A keyed digest of private bytes: tells changed data from the same data, tells nobody
         without the secret anything else."""
@@ -116,6 +121,17 @@ class NoiseKey:
         if len(secret) != 32:
             raise UserError(f"the noise key {path} is damaged ({len(secret)} bytes, not 32).")
         return NoiseKey(secret, FROM_SYSTEM)
+
+
+def destroy_key(folder: Path) -> None:
+    """Overwrite and remove the key kept in `folder`: nobody can take the noise off any more, and
+    nobody can draw it again. For when all releases are made."""
+    path = folder / "noise.key"
+    if path.exists():
+        with open(path, "r+b", buffering=0) as file:
+            file.write(os.urandom(32))
+            os.fsync(file.fileno())
+        path.unlink()
 
 
 def _publish(path: Path, secret: bytes) -> None:

@@ -39,7 +39,7 @@ def private(data: Records, path: Path) -> Private:
 
 
 def guard(path: Path, *, budget: Budget = FREE, digest: str = "d", data: str = "f") -> Guard:
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, noise=KEY.origin)
+    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, key=KEY)
     plan = PartyPlan(0, 1, gaussian(1.0))
     return Guard(
         plan=plan, stage=0, ledger=ledger, key=KEY, request_digest=digest, data_fingerprint=data

@@ -26,13 +26,15 @@ from fedsynth.privacy.ledger import (
     read_entries,
     total,
 )
+from fedsynth.privacy.noise import NoiseKey
 
+KEY = NoiseKey.from_seed(1, "party 3")
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 STEP = poisson(0.01, gaussian(1.0))
 
 
 def ledger(path: Path, budget: Budget = BUDGET) -> Ledger:
-    return Ledger(path / "ledger.jsonl", job="job", party=3, budget=budget, noise="test")
+    return Ledger(path / "ledger.jsonl", job="job", party=3, budget=budget, key=KEY)
 
 
 def test_an_entry_says_what_was_spent_and_by_whom(tmp_path):
@@ -66,6 +68,19 @@ def test_the_same_request_with_another_event_is_refused(tmp_path):
     book.reserve(STEP, stage=0, label="call 0", digest="a")
     with pytest.raises(LedgerDamaged, match="another event"):
         book.reserve(gaussian(5.0), stage=0, label="call 0", digest="a")
+
+
+def test_a_lost_noise_key_ends_what_it_released(tmp_path):
+    ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a")
+    other = Ledger(
+        tmp_path / "ledger.jsonl",
+        job="job",
+        party=3,
+        budget=BUDGET,
+        key=NoiseKey.from_seed(2, "party 3"),
+    )
+    with pytest.raises(LedgerDamaged, match="spend twice"):
+        other.reserve(STEP, stage=0, label="call 0", digest="a")
 
 
 @given(st.lists(st.tuples(st.floats(2.0, 40.0), st.integers(1, 30)), min_size=1, max_size=8))
@@ -167,7 +182,9 @@ KILLED = """
     from fedsynth.core import Budget
     from fedsynth.privacy.events import gaussian, poisson
     from fedsynth.privacy.ledger import Ledger
-    book = Ledger(Path({path!r}), job="j", party=0, budget=Budget(8.0, 1e-5), noise="test")
+    from fedsynth.privacy.noise import NoiseKey
+    key = NoiseKey.from_seed(1, "party 0")
+    book = Ledger(Path({path!r}), job="j", party=0, budget=Budget(8.0, 1e-5), key=key)
     for call in range(10_000):
         book.reserve(poisson(.001, gaussian(2.0)), stage=0, label=f"call {{call}}", digest="")
         print(call, flush=True)
@@ -192,6 +209,6 @@ def test_kill_9_never_hides_what_was_released(tmp_path):
 
 def test_a_full_disk_means_no_entry_and_no_release():
     """/dev/full accepts the opening and refuses the writing, as a full disk does."""
-    book = Ledger(Path("/dev/full"), job="j", party=0, budget=BUDGET, noise="test")
+    book = Ledger(Path("/dev/full"), job="j", party=0, budget=BUDGET, key=KEY)
     with pytest.raises(UserError, match=r"nothing was released|Nothing was released"):
         book.reserve(STEP, stage=0, label="x", digest="")
