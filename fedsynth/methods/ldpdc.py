@@ -96,7 +96,7 @@ class LDPDC(Method):
                 [
                     guard.noisy_class_sums(
                         private,
-                        scale.to_network,
+                        lambda pixels, _: scale.to_network(pixels),
                         width=pixels,
                         bound=math.sqrt(pixels),
                         noise_multiplier=share.noise_multiplier,

@@ -26,6 +26,8 @@ from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
 PUBLIC = "public"  # the view of those who see only the end result
 CURATOR = "curator"  # the view of the one who receives every release
 
+_ROWS_AT_ONCE = 2048  # records whose rows are held at a time
+
 
 @dataclass
 class _Reservation:
@@ -106,7 +108,7 @@ class Guard:
     def noisy_class_sums(
         self,
         private: Private,
-        contribution: Callable[[torch.Tensor], torch.Tensor],
+        contribution: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         *,
         width: int,
         bound: float,
@@ -116,20 +118,29 @@ class Guard:
     ) -> torch.Tensor:
         """For each class c of `rates`, a sum over a Poisson sample of its records plus noise.
 
-        `contribution` maps pixels [n, c, h, w] in [0, 1] to rows [n, width]; rows are clipped to
-        `bound` in L2. Classes are disjoint, so one record moves one class's sum by at most `bound`
-        (parallel composition under add/remove) and the cost is that of the largest rate. A class
-        without records releases noise like any other. Returns [len(rates), width]."""
+        `contribution` maps pixels [n, c, h, w] in [0, 1] and their class names [n] to one row of
+        `width` numbers a record, each a function of its own record alone; rows are clipped to
+        `bound` in L2. Records of several classes may come in one call. Classes are disjoint, so one
+        record moves one class's sum by at most `bound` (parallel composition under add/remove) and
+        the cost is that of the largest rate. A class without records releases noise like any
+        other. Returns [len(rates), width]."""
         event = poisson(max(rates.values()), gaussian(noise_multiplier))
         streams = self._pay(event, call, CURATOR)
         records = open_for_guard(private.records)
-        sums = torch.zeros(len(rates), width)
-        for row, (name, rate) in enumerate(rates.items()):
+        chosen = []
+        for name, rate in rates.items():
             mine = torch.nonzero(records.labels == name).flatten()
-            chosen = mine[streams("sample", name).poisson_sample(len(mine), rate)]
-            if len(chosen):
-                rows = contribution(records.pixels(chosen)).flatten(1)
-                sums[row] = clip_rows(rows, bound).sum(0)
+            chosen.append(mine[streams("sample", name).poisson_sample(len(mine), rate)])
+        sums = torch.zeros(len(rates), width, device=self.device)
+        for part in torch.cat(chosen).split(_ROWS_AT_ONCE):
+            names = records.labels[part]
+            rows = contribution(records.pixels(part).to(self.device), names).flatten(1)
+            if rows.shape != (len(part), width):
+                raise ValueError(f"{len(part)} records must give as many rows of {width} numbers")
+            rows = clip_rows(rows, bound)
+            for row, name in enumerate(rates):
+                mine = torch.nonzero(names == name).flatten().to(rows.device)
+                sums[row] += rows[mine].sum(0)
         return add_gaussian([sums], bound * noise_multiplier, streams("noise"))[0]
 
     def disclose(self, private: Private) -> Records:

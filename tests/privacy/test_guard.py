@@ -117,7 +117,7 @@ def test_one_record_moves_one_class_sum_by_at_most_the_bound(tmp_path_factory, s
     def sums(some: Records) -> torch.Tensor:
         return guard(path).noisy_class_sums(
             private(some, path),
-            lambda pixels: pixels.flatten(1) * stretch,
+            lambda pixels, _: pixels.flatten(1) * stretch,
             width=64,
             bound=0.7,
             noise_multiplier=1.0,
@@ -134,7 +134,7 @@ def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
     rates = {0: 1.0, 3: 1.0, 2: 1.0}
     sums = guard(tmp_path).noisy_class_sums(
         private(data, tmp_path),
-        lambda pixels: pixels.flatten(1),
+        lambda pixels, _: pixels.flatten(1),
         width=64,
         bound=100.0,
         noise_multiplier=1e-9,
@@ -147,10 +147,38 @@ def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
     assert entry.event == to_json(poisson(1.0, gaussian(1e-9)))
 
 
+def test_a_contribution_is_told_the_class_of_every_record(tmp_path):
+    data = records(8)
+    sums = guard(tmp_path).noisy_class_sums(
+        private(data, tmp_path),
+        lambda pixels, names: pixels.flatten(1) * names[:, None],
+        width=64,
+        bound=100.0,
+        noise_multiplier=1e-9,
+        rates={3: 1.0, 1: 1.0},
+    )
+    for row, name in enumerate((3, 1)):
+        expected = name * data.pixels()[data.labels == name].flatten(1).sum(0)
+        torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_record_cannot_give_two_rows(tmp_path):
+    """Two rows of one record, each within the bound, would together move the sum by twice it."""
+    with pytest.raises(ValueError, match="as many rows"):
+        guard(tmp_path).noisy_class_sums(
+            private(records(8), tmp_path),
+            lambda pixels, _: pixels.flatten(1).repeat(2, 1),
+            width=64,
+            bound=1.0,
+            noise_multiplier=1.0,
+            rates={0: 1.0},
+        )
+
+
 def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
     sums = guard(tmp_path).noisy_class_sums(
         private(records(0), tmp_path),
-        lambda pixels: pixels.flatten(1),
+        lambda pixels, _: pixels.flatten(1),
         width=64,
         bound=1.0,
         noise_multiplier=1.0,
