@@ -1,6 +1,6 @@
 """The data sets, and what is public about each before a single record is read.
 
-A newcomer adds a data set with one function:
+A newcomer adds a data set with one function, in a file of its own in `data/sets`:
 
     @dataset(
         DataFacts("mine", (1, 28, 28), classes=2, mean=(0.5,), std=(0.5,)),
@@ -15,6 +15,8 @@ nothing else, so a plan can be made and printed where no data is.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ import numpy as np
 import torch
 
 from fedsynth.core import DataFacts
-from fedsynth.data import files, npz, shapes, sources
+from fedsynth.data import npz, sets
 from fedsynth.errors import UserError, unknown
 
 SPLITS = ("train", "test")
@@ -126,49 +128,10 @@ def _check_split(split: str) -> None:
         raise unknown("split", split, SPLITS)
 
 
-def _read_idx(
-    known: files.FileSet, split: str, data_dir: str | Path | None
-) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = (
-        (known.train_images, known.train_labels)
-        if split == "train"
-        else (known.test_images, known.test_labels)
-    )
-    return (
-        files.parse_images(sources.read(known, images, data_dir)),
-        files.parse_labels(sources.read(known, labels, data_dir)),
-    )
+def discover() -> None:
+    """Import every file of `data/sets` that is not imported yet, which registers what it holds."""
+    for module in pkgutil.iter_modules(sets.__path__):
+        importlib.import_module(f"{sets.__name__}.{module.name}")
 
 
-@dataset(
-    DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,)),
-    train=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
-    test=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-    about="MNIST: 70,000 handwritten digits, 28x28 grey",
-)
-def mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The original four files."""
-    return _read_idx(files.MNIST, split, data_dir)
-
-
-@dataset(
-    DataFacts("fashion_mnist", (1, 28, 28), 10, (0.2861,), (0.3530,)),
-    train=(6000,) * 10,
-    test=(1000,) * 10,
-    about="Fashion-MNIST: 70,000 pictures of clothes, 28x28 grey",
-)
-def fashion_mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The original four files."""
-    return _read_idx(files.FASHION_MNIST, split, data_dir)
-
-
-@dataset(
-    DataFacts("shapes", (1, 28, 28), shapes.CLASSES, shapes.MEAN, shapes.STD),
-    train=(shapes.TRAIN_A_CLASS,) * shapes.CLASSES,
-    test=(shapes.TEST_A_CLASS,) * shapes.CLASSES,
-    about="made-up shapes: 2,400 images drawn by a program, 28x28 grey; for tests and first tries",
-    made=True,
-)
-def made_shapes(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Drawn anew each time; needs no files."""
-    return shapes.draw(split)
+discover()
