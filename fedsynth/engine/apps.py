@@ -45,7 +45,7 @@ Ask = Callable[[Sequence[int], int, Request], list[Release]]
 Conversation = Callable[[str, Ask], None]
 
 DEFAULT_TIMEOUT = 3600.0
-_CONNECT_SECONDS = 120.0
+CONNECT_SECONDS = 120.0
 _PARTY_KEYS = ("partition-id", "partition_id")
 _log = logging.getLogger("fedsynth.party")
 
@@ -153,21 +153,30 @@ class Curator:
             raise UserError(f"no party {unknown[0]}; this run has parties 0..{self._parties - 1}")
         question = Question(stage, request.kind, request.round, next(self._serials))
         content = encode_request(request, question)
-        replies = self._send([nodes[p] for p in who], content, ANSWER, group=str(question.round))
+        # A party has `timeout` seconds for an answer; how many share a worker is not known here.
+        patience = self._timeout * len(who) + 5.0
+        replies = self._send(
+            [nodes[p] for p in who], content, ANSWER, patience, str(question.round)
+        )
         return [
-            decode_release(_content(replies.get(nodes[p]), p, self._timeout), p, question)
+            decode_release(
+                _content(replies.get(nodes[p]), f"party {p}", self._timeout), p, question
+            )
             for p in who
         ]
 
     def _send(
-        self, nodes: Sequence[int], content: RecordDict, message_type: str, group: str
+        self,
+        nodes: Sequence[int],
+        content: RecordDict,
+        message_type: str,
+        patience: float,
+        group: str = "",
     ) -> dict[int, Message]:
         messages = [
             Message(content, dst_node_id=node, message_type=message_type, group_id=group)
             for node in nodes
         ]
-        # A party has `timeout` seconds for an answer; how many share a worker is not known here.
-        patience = self._timeout * len(messages) + 5.0
         replies: dict[int, Message] = {}
         for reply in self._grid.send_and_receive(messages, timeout=patience):
             node = reply.metadata.src_node_id
@@ -182,10 +191,11 @@ class Curator:
             if self._nodes:
                 return self._nodes
             nodes = self._await_nodes()
-            replies = self._send(nodes, RecordDict(), WHO_ARE_YOU, group="")
+            patience = max(self._timeout, CONNECT_SECONDS)
+            replies = self._send(nodes, RecordDict(), WHO_ARE_YOU, patience)
             found: dict[int, int] = {}
             for node in nodes:
-                record = _content(replies.get(node), f"at node {node}", self._timeout).get("who")
+                record = _content(replies.get(node), f"node {node}", patience).get("who")
                 party = record.get("party") if isinstance(record, ConfigRecord) else None
                 if not isinstance(party, int):
                     raise BadReply(f"node {node} did not say which party it is")
@@ -196,25 +206,25 @@ class Curator:
             return found
 
     def _await_nodes(self) -> list[int]:
-        deadline = time.monotonic() + _CONNECT_SECONDS
+        deadline = time.monotonic() + CONNECT_SECONDS
         while len(nodes := list(self._grid.get_node_ids())) < self._parties:
             if time.monotonic() > deadline:
                 raise UserError(
                     f"{len(nodes)} of {self._parties} parties connected within "
-                    f"{_CONNECT_SECONDS:.0f} s"
+                    f"{CONNECT_SECONDS:.0f} s"
                 )
             time.sleep(0.05)
         return nodes
 
 
-def _content(reply: Message | None, party: int | str, timeout: float) -> RecordDict:
+def _content(reply: Message | None, who: str, timeout: float) -> RecordDict:
     if reply is None:
-        raise PartyTimeout(f"party {party} did not answer within timeout={timeout:g} s")
+        raise PartyTimeout(f"{who} did not answer within timeout={timeout:g} s")
     if not reply.has_error():
         return reply.content
     if reply.error.code == REFUSED:
-        raise PartyRefused(f"party {party} refused: {reply.error.reason}")
-    raise PartyFailed(f"party {party} failed: {reply.error.reason}; its own log says more")
+        raise PartyRefused(f"{who} refused: {reply.error.reason}")
+    raise PartyFailed(f"{who} failed: {reply.error.reason}; its own log says more")
 
 
 def make_server_app(conversation: Conversation) -> ServerApp:

@@ -66,11 +66,10 @@ class InProcessEngine(Engine):
 
     workers = 1
 
-    def __init__(self, sides: _Sides, num_gpus: float) -> None:
+    def __init__(self, sides: _Sides) -> None:
         from fedsynth.engine.apps import make_client_app
         from fedsynth.engine.grid import PartyHost
 
-        _require_local_gpus(num_gpus)
         self._sides = sides
         self._host = PartyHost(make_client_app(sides.answer))
         self._turn = threading.RLock()
@@ -97,7 +96,6 @@ class FlowerEngine(Engine):
     Jobs of `submit` run in this process."""
 
     def __init__(self, sides: _Sides, workers: int, num_cpus: float, num_gpus: float) -> None:
-        _require_local_gpus(num_gpus * workers)
         self._sides = sides
         self.workers = workers
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
@@ -211,11 +209,6 @@ def require_gpus(wanted: float, existing: float, where: str) -> None:
         )
 
 
-def _require_local_gpus(wanted: float) -> None:
-    if wanted > 0:
-        require_gpus(wanted, torch.cuda.device_count(), "this machine")
-
-
 @contextlib.contextmanager
 def open_engine(
     name: str,
@@ -244,6 +237,9 @@ def open_engine(
         timeout=timeout,
         address=address,
     )
+    if num_gpus > 0 and address is None:
+        processes = 1 if name == "inprocess" else workers
+        require_gpus(processes * num_gpus, torch.cuda.device_count(), "this machine")
     prepare_worker()
     from fedsynth.engine.apps import session_answer, session_conversation
     from fedsynth.engine.flower import quiet_flower
@@ -252,7 +248,7 @@ def open_engine(
     how = _Sides(answer or session_answer, conversation or session_conversation, timeout)
     engine: Engine
     if name == "inprocess":
-        engine = InProcessEngine(how, num_gpus)
+        engine = InProcessEngine(how)
     elif name == "flower":
         engine = FlowerEngine(how, workers, num_cpus, num_gpus)
     else:

@@ -8,6 +8,7 @@ the apps of `engine.apps` as they are.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -15,6 +16,7 @@ import os
 import uuid
 from dataclasses import dataclass
 
+import psutil
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
@@ -104,7 +106,7 @@ def simulate(
             server_app(grid, config.extend(context))
         except BaseException as error:
             failures.append(error)
-            ray.shutdown()  # the simulation would wait for a hung party without end
+            _end_busy_clients()
 
     try:
         run_simulation(
@@ -126,3 +128,11 @@ def simulate(
             raise
     if failures:
         raise failures[0]
+
+
+def _end_busy_clients() -> None:
+    """Kill the simulation's client processes: it would wait for a hung party without end."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.name().startswith("ray::ClientApp"):
+                process.kill()

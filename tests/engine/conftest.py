@@ -1,0 +1,24 @@
+"""One Ray engine for all tests of this room, because starting Ray takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import fakes
+import pytest
+
+TIMEOUT = 4.0
+
+
+@pytest.fixture(scope="session")
+def ray_stage() -> Iterator[fakes.Stage]:
+    """Two workers on a local Ray."""
+    with fakes.open_stage("ray", workers=2, timeout=TIMEOUT) as stage:
+        yield stage
+
+
+@pytest.fixture
+def local_stage() -> Iterator[fakes.Stage]:
+    """Everything in this process."""
+    with fakes.open_stage("inprocess") as stage:
+        yield stage

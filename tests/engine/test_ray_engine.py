@@ -1,0 +1,257 @@
+"""The Ray engine: the same bits as in one process, through deaths, hangs and crowds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import fakes
+import psutil
+import pytest
+from conftest import TIMEOUT
+
+from fedsynth.core import Request
+from fedsynth.engine.engine import open_engine
+from fedsynth.engine.messages import PartyFailed, PartyLost, PartyRefused, PartyTimeout
+from fedsynth.engine.ray_grid import RayGrid
+from fedsynth.errors import UserError
+
+
+def raise_user_error() -> None:
+    raise UserError("key=3 is not allowed")
+
+
+def die_once(flag: str) -> str:
+    if not os.path.exists(flag):
+        open(flag, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("who", [[0], [3, 1, 0], [0, 2]])
+@pytest.mark.parametrize("size", [5, 60_000])
+def test_bit_identical_to_one_process(ray_stage, local_stage, who, size):
+    """The whole content, in order, for lone parties and crowds, small and out-of-band messages."""
+    here = local_stage.ask_all(who, size=size)
+    there = ray_stage.ask_all(who, size=size)
+    assert fakes.same(here, there)
+    assert {release.numbers["threads"] for release in there} == {1}
+
+
+def test_errors_of_parties_arrive_as_in_one_process(ray_stage):
+    """Text of refusals, only types of everything else; the engine goes on afterwards."""
+    with pytest.raises(PartyRefused, match="party 2 refused: the budget"):
+        ray_stage.ask_all([0, 2], mishap={"2": "no"})
+    with pytest.raises(PartyFailed, match="party 1 failed: ValueError;") as caught:
+        ray_stage.ask_all([0, 1], mishap={"1": "secret"})
+    assert "4711" not in str(caught.value)
+    assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
+
+
+@pytest.mark.parametrize("who", [[1], [0, 1, 2, 3]])
+def test_a_killed_worker_is_replaced_and_the_answer_is_the_same(
+    ray_stage, local_stage, tmp_path, who
+):
+    """A real kill -9 in the middle of an answer, alone and in a batch."""
+    flag = tmp_path / "died"
+    there = ray_stage.ask_all(who, mishap={"1": "die once"}, flag=str(flag))
+    assert flag.exists()
+    assert fakes.same(there, local_stage.ask_all(who))
+
+
+def test_a_worker_killed_from_outside(ray_stage, local_stage):
+    """As the out-of-memory killer does it: at a moment nobody chose."""
+    pids: set[int] = set()
+    while len(pids) < 2:
+        pids |= {f.result() for f in [ray_stage.engine.submit(_slow_pid) for _ in range(2)]}
+
+    def kill() -> None:
+        time.sleep(0.3)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    there = ray_stage.ask_all([0, 1, 2, 3], rounds=2, mishap={"1": "slow", "2": "slow"})
+    killer.join()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert fakes.same(there, local_stage.ask_all([0, 1, 2, 3], rounds=2))
+
+
+def _slow_pid() -> int:
+    time.sleep(0.1)
+    return os.getpid()
+
+
+def test_a_request_that_kills_again_and_again_is_given_up(ray_stage):
+    """The message names the one party that does it, not its neighbours in the batch."""
+    with pytest.raises(PartyLost, match="worker of party 3 died 3 times"):
+        ray_stage.ask_all([0, 1, 2, 3], mishap={"3": "die"})
+    assert len(ray_stage.ask_all([0, 1, 2, 3], rounds=1)) == 4
+
+
+def test_a_hung_party_is_named_and_its_worker_replaced(ray_stage):
+    """Slow parties before it in the same batch do not hide it, nor are they blamed."""
+    begun = time.monotonic()
+    slow = {str(party): "slow" for party in range(4)}
+    with pytest.raises(PartyTimeout, match=f"party 5 did not answer within timeout={TIMEOUT:g} s"):
+        ray_stage.play(
+            lambda ask: ask([1, 3, 5], 0, Request()), parties=6, mishap={**slow, "5": "hang"}
+        )
+    assert TIMEOUT <= time.monotonic() - begun < 2 * TIMEOUT + 3
+    assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
+
+
+def test_many_slow_parties_are_not_hung(ray_stage):
+    """The timeout is for one answer, not for a batch."""
+    crowd = list(range(24))
+    answers: list = []
+    begun = time.monotonic()
+    ray_stage.play(
+        lambda ask: answers.extend(ask(crowd, 0, Request())),
+        parties=24,
+        mishap={str(party): "slow" for party in crowd},
+    )
+    assert [release.party for release in answers] == crowd
+    assert time.monotonic() - begun > TIMEOUT
+
+
+def test_jobs_run_in_workers_and_bring_their_errors(ray_stage, tmp_path):
+    """Results, exceptions as themselves, deaths survived, and a clear end after three."""
+    engine = ray_stage.engine
+    assert engine.submit(os.getpid).result() != os.getpid()
+    assert engine.submit(pow, 2, 10).result() == 1024
+    with pytest.raises(UserError, match="key=3"):
+        engine.submit(raise_user_error).result()
+    with pytest.raises(ZeroDivisionError):
+        engine.submit(divmod, 1, 0).result()
+    with pytest.raises(TypeError, match="generator"):
+        engine.submit(_unpicklable).result()
+    assert engine.submit(die_once, str(tmp_path / "flag")).result() == "alive"
+    with pytest.raises(PartyLost, match="a job of the curator died 3 times"):
+        engine.submit(die).result()
+
+
+def _unpicklable() -> object:
+    return (i for i in range(3))
+
+
+def test_jobs_leave_room_for_parties(ray_stage):
+    """Two long jobs on two workers: a conversation goes on, and both jobs get done."""
+    times: list[float] = []
+    futures: list = []
+
+    def part(ask) -> None:
+        futures.extend(ray_stage.engine.submit(time.sleep, 1.5) for _ in range(2))
+        begun = time.monotonic()
+        for step in range(20):
+            ask([0, 1, 2, 3], 0, Request(round=step))
+        times.append(time.monotonic() - begun)
+        assert not futures[1].done()
+
+    ray_stage.ask_all([0, 1], rounds=1)  # both workers are up
+    ray_stage.play(part)
+    assert times[0] < 1.3
+    for future in futures:
+        future.result(timeout=10)
+
+
+def test_lone_messages_leave_a_busy_home_unless_told_to_stay(ray_stage):
+    """Parties 0 and 2 live on the same worker; asked at once by two threads they do not wait."""
+
+    def elapsed(sticky: bool) -> float:
+        begun = time.monotonic()
+
+        def part(ask) -> None:
+            threads = [
+                threading.Thread(target=ask, args=([party], 0, Request())) for party in (0, 2)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        ray_stage.engine._sticky = sticky
+        ray_stage.play(part, mishap={"0": "slow", "2": "slow"})
+        ray_stage.engine._sticky = False
+        return time.monotonic() - begun
+
+    ray_stage.ask_all([0, 1], rounds=1)  # both workers are up
+    assert elapsed(sticky=True) >= 1.0
+    assert elapsed(sticky=False) < 0.95
+
+
+def test_batches_are_at_home_and_even(ray_stage):
+    """Nobody idles while another has two messages more; sticky parties never move."""
+    pool = ray_stage.engine._pool
+
+    def homes(who: list[int], sticky: bool) -> list[tuple[int, list[int]]]:
+        from flwr.app import Message, RecordDict
+
+        from fedsynth.engine.grid import node_of, party_at
+
+        grid = RayGrid("{}", 100, pool, sticky)
+        messages = [
+            Message(RecordDict(), dst_node_id=node_of(p), message_type="query") for p in who
+        ]
+        return [
+            (home, [party_at(m.metadata.dst_node_id) for m in batch])
+            for home, batch in grid._batches(messages)
+        ]
+
+    assert homes([5], False) == [(1, [5])]
+    assert homes([0, 2, 4, 6], True) == [(0, [0, 2, 4, 6])]
+    assert homes([0, 1, 2, 3], False) == [(0, [0, 2]), (1, [1, 3])]
+    ((_, first), (_, second)) = homes([0, 2, 4, 6, 8], False)
+    assert sorted(first + second) == [0, 2, 4, 6, 8]
+    assert abs(len(first) - len(second)) <= 1
+
+
+def test_several_conversations_at_once(ray_stage, local_stage):
+    """Threads that run jobs side by side get what they would get alone."""
+    results: dict[int, list] = {}
+
+    def run(seed: int) -> None:
+        results[seed] = ray_stage.ask_all([0, 1, 2], rounds=5, seed=seed)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed in range(4):
+        assert fakes.same(results[seed], local_stage.ask_all([0, 1, 2], rounds=5, seed=seed))
+
+
+def test_gpus_that_are_not_there_are_refused_at_once():
+    """Ray would wait for them without end."""
+    for name in ("ray", "inprocess", "flower"):
+        begun = time.monotonic()
+        with (
+            pytest.raises(UserError, match=r"num_gpus: [12]00 GPUs are needed.* has \d"),
+            open_engine(name, workers=2 if name != "inprocess" else None, num_gpus=100),
+        ):
+            pass
+        assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"name": "rya"}, r"unknown engine 'rya'\. Did you mean 'ray'\?"),
+        ({"workers": 0}, "workers=0"),
+        ({"num_cpus": -1}, "num_cpus=-1"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"name": "inprocess", "address": "auto"}, "address='auto'"),
+    ],
+)
+def test_bad_settings_are_named(settings, match):
+    """One message with the key and the value, before anything is started."""
+    with pytest.raises(UserError, match=match), open_engine(**{"name": "ray", **settings}):
+        pass

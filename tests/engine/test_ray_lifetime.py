@@ -1,0 +1,148 @@
+"""Starting and ending: nothing of an engine outlives it, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+PATH = os.pathsep.join([str(ROOT), str(HERE)])
+
+_BUSY = """
+import threading, fakes, psutil
+from fedsynth.core import Request
+
+def report():
+    print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)
+
+with fakes.open_stage("ray", workers=2) as stage:
+    def part(ask):
+        ask([0, 1], 0, Request())
+        report()
+        ask([2, 3], 0, Request())
+    stage.play(part, mishap={"2": "hang", "3": "hang"})
+"""
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    """A driver in a process group of its own, as a shell would start it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": PATH},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; the same pid with another start time is another process."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm", "kill -9"])
+def test_nothing_is_left_after_the_driver_is_stopped(how):
+    """Within five seconds, with both workers busy in an answer that never ends.
+
+    A driver that is killed outright cannot clean up: Ray's own two agents, which hold no data,
+    then take their time to notice."""
+    driver = start(_BUSY)
+    assert driver.stdout is not None
+    line = driver.stdout.readline()
+    processes = [psutil.Process(int(pid)) for pid in line.split()]
+    assert len(processes) >= 4, driver.communicate()
+    time.sleep(0.3)
+    assert {"gcs_server", "raylet"} < {p.name() for p in processes}
+    agents = [p for p in processes if p.name().endswith("Agent")] if how == "kill -9" else []
+    processes = [p for p in processes if p not in agents]
+    begun = time.monotonic()
+    if how == "ctrl-c":
+        os.killpg(driver.pid, signal.SIGINT)
+    else:
+        driver.send_signal(signal.SIGTERM if how == "sigterm" else signal.SIGKILL)
+    while (left := alive(processes)) and time.monotonic() - begun < 5:
+        time.sleep(0.05)
+    for agent in alive(agents):
+        agent.kill()
+    assert not left, [process.cmdline()[:2] for process in left]
+    _, errors = driver.communicate(timeout=5)
+    assert driver.returncode != 0
+    if how == "ctrl-c":
+        assert "KeyboardInterrupt" in errors
+    assert time.monotonic() - begun < 6
+
+
+_ERROR = """
+import fakes, psutil
+from fedsynth.core import Request
+try:
+    with fakes.open_stage("ray", workers=3, num_cpus=1) as stage:
+        stage.play(lambda ask: ask([0], 0, Request()), mishap={"0": "secret"})
+except Exception as error:
+    print(type(error).__name__)
+print(len(psutil.Process().children(recursive=True)))
+"""
+
+
+def test_an_error_ends_everything_and_the_party_side_log_is_seen():
+    """The curator's error says nothing private; the party's own log does, marked as such."""
+    driver = start(_ERROR)
+    output, errors = driver.communicate(timeout=60)
+    assert output.splitlines()[0] == "PartyFailed"
+    assert output.splitlines()[-1] == "0"
+    if (os.cpu_count() or 1) < 3:
+        assert "workers=3 share" in errors
+
+
+_BROKEN = """
+import fakes
+from fedsynth.core import Request
+from fedsynth.engine.engine import open_engine
+
+class Unloadable:
+    def __reduce__(self):
+        return (divmod, (1, 0))
+    def __call__(self, *_): ...
+
+try:
+    with open_engine("ray", workers=1, answer=Unloadable(), conversation=lambda job, ask:
+            ask([0], 0, Request())) as engine:
+        engine.run("{}", 1)
+except Exception as error:
+    print(type(error).__name__, "cannot start" in str(error), "ZeroDivisionError" in str(error))
+"""
+
+
+def test_workers_that_cannot_start_are_an_error_not_a_loop():
+    """The reason is in the message."""
+    output, errors = start(_BROKEN).communicate(timeout=120)
+    assert output.strip() == "RuntimeError True True", errors
+
+
+_LAZY = """
+import sys
+import fedsynth.engine.engine as e
+print({"flwr", "ray"} & set(sys.modules))
+with e.open_engine("inprocess") as engine:
+    print("ray" in sys.modules, "flwr.simulation" in sys.modules)
+"""
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    """The command starts fast: Ray and Flower's simulation cost seconds."""
+    output, errors = start(_LAZY).communicate(timeout=60)
+    assert output.splitlines() == ["set()", "False False"], errors
