@@ -57,6 +57,7 @@ class Chain:
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """The logits of a batch."""
+        x = x.to(self.weights[0].dtype)
         if isinstance(self.layers[0], Relu):
             x = x.clone()
         for layer in self.layers:

@@ -18,19 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedsynth.errors import UserError, unknown
 from fedsynth.models.chain import Chain, NotAChain
+from fedsynth.models.gradients import Loss, cross_entropy, loss_and_slope
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels of a batch to one loss a record, each a function of its record alone."""
-
-_LOSSES: dict[str, Loss] = {
-    "cross_entropy": lambda logits, labels: F.cross_entropy(logits, labels, reduction="none"),
-}
+_LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SAFETY = 1 - 2.0**-18
 _MULTIPLE = 8
@@ -50,8 +45,9 @@ def clipped_gradient_sum(
 
     One tensor a parameter that requires grad, in the order of `model.parameters()`; exact zeros
     for an empty batch. `dtype` is the type of matrix products and convolutions: with "float32" the
-    result is exact to rounding, with "bfloat16" each record's gradient is a few per mille off and
-    clipped as it is. `chunk` records are held at a time. The guarantee is at the top of this file.
+    result is exact to rounding, with "bfloat16" each record's gradient is a few per cent off (as
+    under autocast) and clipped as it is: utility changes, the guarantee does not. `chunk` records
+    are held at a time. The guarantee is at the top of this file.
     """
     per_record_loss = _loss(loss)
     if dtype not in _DTYPES:
@@ -109,9 +105,7 @@ def _hand_written(chain: Chain, loss: Loss, clip: float) -> Callable[[Tensor, Te
         if blanks:
             x = torch.cat([x, x.new_zeros(blanks, *x.shape[1:])])
             y = torch.cat([y, y.new_zeros(blanks, *y.shape[1:])])
-        logits = chain.forward(x.to(chain.weights[0].dtype)).requires_grad_()
-        with torch.enable_grad():
-            (slope,) = torch.autograd.grad(loss(logits, y).sum(), logits)
+        _, slope = loss_and_slope(chain.forward(x), y, loss)
         chain.backward(slope)
         with torch.no_grad():
             rows = chain.record_gradients()

@@ -1,0 +1,60 @@
+"""The gradient of plain training, by hand-written layers where the network allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedsynth.models.chain import Chain, NotAChain
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels of a batch to one loss a record, each a function of its record alone."""
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of each record."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def loss_and_gradients(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    loss: Loss = cross_entropy,
+    compute: torch.dtype | None = None,
+    chunk: int = 64,
+) -> tuple[Tensor, list[Tensor]]:
+    """The mean loss of a batch and its gradient, as `loss(...).mean().backward()` would give them.
+
+    One tensor a parameter, in the order of `model.parameters()`. Two to three times faster than
+    automatic differentiation for our classifiers on a CPU; the same thing for any other network.
+    `compute` may be `torch.bfloat16`: see `models.layers`. No privacy here: see `privacy.clipping`.
+    """
+    weights = list(model.parameters())
+    try:
+        chain = Chain(model, images.shape[1:], compute or weights[0].dtype)
+    except NotAChain:
+        mean = loss(model(images), labels).mean()
+        return mean.detach(), list(torch.autograd.grad(mean, weights))
+    mean = weights[0].new_zeros(())
+    totals = {id(w): torch.zeros_like(w, requires_grad=False) for w in weights}
+    for x, y in zip(images.split(chunk), labels.split(chunk), strict=True):
+        losses, slope = loss_and_slope(chain.forward(x), y, loss)
+        chain.backward(slope.div_(len(images)))
+        mean += losses.sum() / len(images)
+        for weight, part in zip(chain.weights, chain.gradients(), strict=True):
+            totals[id(weight)].add_(part)
+    return mean, [totals[id(w)] for w in weights]
+
+
+def loss_and_slope(logits: Tensor, labels: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """The loss of each record and the gradient of its own loss at its outputs."""
+    outputs = logits.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = loss(outputs, labels)
+        (slope,) = torch.autograd.grad(losses.sum(), outputs)
+    return losses.detach(), slope
