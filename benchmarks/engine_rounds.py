@@ -1,0 +1,77 @@
+"""What a round of ask-and-answer costs on each engine, and how many times Flower's simulation.
+
+    python benchmarks/engine_rounds.py [rounds-with-flower]
+
+The same ServerApp and ClientApp run on every engine in one run of this program; a party returns
+what it was sent. Prints milliseconds a round (median) and the ratio to Flower's own simulation.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+
+from fedsynth.core import Release, Request
+from fedsynth.engine.apps import Ask
+from fedsynth.engine.engine import open_engine
+
+PARTIES = 100
+WORKERS = 2
+CASES = [(asked, size) for size in (10, 250_000) for asked in (1, 10, 100)]
+
+
+def echo(_job: str, party: int, _stage: int, request: Request) -> Release:
+    """The least a party can do: send back what it was sent."""
+    return Release(party, request.arrays, ("entry",))
+
+
+def converse(times: dict[tuple[int, int], float], rounds: int, _job: str, ask: Ask) -> None:
+    """Time every case; the first round of each is not counted."""
+    for asked, size in CASES:
+        who = range(asked)
+        request = Request(arrays={"x": torch.randn(size)})
+        taken = [_seconds(ask, who, request) for _ in range(rounds + 1)]
+        times[asked, size] = statistics.median(taken[1:])
+
+
+def _seconds(ask: Ask, who: Sequence[int], request: Request) -> float:
+    begun = time.perf_counter()
+    ask(who, 0, request)
+    return time.perf_counter() - begun
+
+
+def measure(engine: str, rounds: int) -> dict[tuple[int, int], float]:
+    """Seconds a round for every case."""
+    times: dict[tuple[int, int], float] = {}
+    with open_engine(
+        engine,
+        workers=WORKERS,
+        answer=echo,
+        conversation=functools.partial(converse, times, rounds),
+    ) as opened:
+        opened.run("{}", PARTIES)
+    return times
+
+
+def main(flower_rounds: int) -> None:
+    """Measure the three engines and print the table."""
+    ours = {name: measure(name, 30) for name in ("inprocess", "ray")}
+    flower = measure("flower", flower_rounds)
+    print(f"{'payload':>8} {'parties':>8} | {'flower ms':>10} {'inprocess':>18} {'ray':>18}")
+    for asked, size in CASES:
+        reference = flower[asked, size]
+        cells = [
+            f"{times[asked, size] * 1e3:9.2f} ({reference / times[asked, size]:5.0f}x)"
+            for times in ours.values()
+        ]
+        payload = "tiny" if size < 100 else f"{size * 4 / 1e6:g} MB"
+        print(f"{payload:>8} {asked:>8} | {reference * 1e3:10.1f} {cells[0]:>18} {cells[1]:>18}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
