@@ -16,14 +16,13 @@ from flwr.app import Message
 
 from fedsynth.engine.grid import LocalGrid, PartyHost, party_at
 from fedsynth.engine.ray_pool import BatchDied, Call, RayPool
-
-_OUT_OF_BAND_BYTES = 100_000
+from fedsynth.engine.ray_session import INLINE_BYTES
 
 
 def _pack(messages: Sequence[Message]) -> Any:
     """Messages as one block; a large one as an array, which Ray shares instead of copying."""
     data = pickle.dumps(messages, protocol=5)
-    return data if len(data) < _OUT_OF_BAND_BYTES else np.frombuffer(data, dtype=np.uint8)
+    return data if len(data) < INLINE_BYTES else np.frombuffer(data, dtype=np.uint8)
 
 
 def _unpack(block: Any) -> list[Message]:

@@ -20,10 +20,12 @@ from fedsynth.engine.engine import require_gpus
 from fedsynth.errors import UserError
 
 _OBJECT_STORE_BYTES = 200 * 2**20
+INLINE_BYTES = 1_500_000  # what travels inside a call; above it, a detour over shared memory pays
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_max_direct_call_object_size": str(INLINE_BYTES),
 }
 
 
