@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
+from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
-from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw
-from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule, protocol
+from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw, random_affine
+from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule
+from fedsynth.models.classifiers import filled_convnet
 from fedsynth.evaluation.swift import forward_of
 from fedsynth.models.zoo import classifier
 from fedsynth.randomness import default_seed, torch_generator
@@ -38,6 +40,7 @@ class EvalResult:
     steps: int
     images: int  # training images
     seconds: float = field(default=0.0, compare=False)
+    batch: int = 0  # most images a step
 
     @property
     def accuracy(self) -> float:
@@ -72,6 +75,19 @@ def positions(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     return torch.tensor([lookup[int(name)] for name in names], dtype=torch.long)[inverse]
 
 
+def targets(train: SyntheticSet, order: Sequence[int]) -> torch.Tensor:
+    """What a head over `order` is taught: the places of the labels, or, where the set has soft
+    labels, their probabilities given that the class is one of `order`."""
+    hard = positions(train.labels, order)
+    if train.soft is None:
+        return hard
+    chosen = train.soft.cpu()[:, list(order)]
+    total = chosen.sum(dim=1, keepdim=True)
+    if train.soft.shape[0] != len(hard) or not bool((total > 0).all()):
+        raise UserError("the released soft labels do not fit the images or the classes seen.")
+    return chosen / total
+
+
 def _train(
     net: torch.nn.Module,
     images: torch.Tensor,
@@ -82,16 +98,9 @@ def _train(
     strategy: Sequence[str],
     generator: torch.Generator,
 ) -> None:
-    """The loop of protocols P and D: shuffled passes, the last batch of a pass may be smaller."""
+    """Shuffled passes, the last of which may be cut short; so may the last batch of a pass.
 
-    def optimiser(rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            net.parameters(),
-            rate,
-            momentum=rules.momentum,
-            weight_decay=rules.weight_decay,
-            fused=True,
-        )
+    `labels` are places in the head, or rows of probabilities over it."""
 
     def batches() -> Iterator[torch.Tensor]:
         while True:
@@ -99,20 +108,27 @@ def _train(
 
     net.train()
     forward = forward_of(net, images.shape[3])
-    sgd = optimiser(rules.learning_rate)
+    optimiser = rules.optimiser(net.parameters(), rules.learning_rate)
+    cycle = None
+    if rules.one_cycle:
+        cycle = OneCycleLR(optimiser, rules.learning_rate, total_steps=plan.steps + 1)
     for step, chosen in zip(range(plan.steps), batches(), strict=False):
-        if step == plan.drop_after:
-            sgd = optimiser(rules.learning_rate * rules.drop)
+        if step == plan.drop_after and cycle is None:
+            optimiser = rules.optimiser(net.parameters(), rules.learning_rate * rules.drop)
         x, y = images[chosen.to(images.device)], labels[chosen.to(labels.device)]
         if strategy and rules.augmentation == "dsa":
             x = apply(x, draw(generator, strategy, len(x)))
+        elif strategy and rules.augmentation == "affine":
+            x = random_affine(x, generator, fill=float(x.min()))
         elif strategy:
             x = crop_scale_rotate(x, generator, strategy)
-        sgd.zero_grad(set_to_none=True)
+        optimiser.zero_grad(set_to_none=True)
         for part, names in zip(forward.chunks(x), forward.chunks(y), strict=True):
             loss = functional.cross_entropy(forward.logits(part), names, reduction="sum")
             (loss / len(x)).backward()
-        sgd.step()
+        optimiser.step()
+        if cycle is not None:
+            cycle.step()
 
 
 @torch.inference_mode()
@@ -159,7 +175,7 @@ def train_and_test(
     `key` is the whole of its randomness; images are on the pixel scale (bytes or floats).
     """
     start = time.perf_counter()
-    rules = protocol(setting.protocol)
+    rules = setting.rules
     if not len(train.images) or not len(test_images):
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
     if not bool(torch.isfinite(train.images).all()):
@@ -168,7 +184,7 @@ def train_and_test(
     plan = setting.schedule(len(train.images))
     with one_thread():
         images = rules.scaled(pixels(train.images), facts).to(device)
-        labels = positions(train.labels, order).to(device)
+        labels = targets(train, order).to(device)
         with default_seed(*key, "classifier"):
             net = classifier(setting.classifier, facts.shape, len(order), setting.width).to(device)
         generator = torch_generator(*key, "training")
@@ -185,7 +201,8 @@ def train_and_test(
         plan.epochs,
         plan.steps,
         len(train.images),
-        time.perf_counter() - start,
+        seconds=time.perf_counter() - start,
+        batch=rules.batch,
     )
 
 
@@ -201,10 +218,9 @@ def score_model(
     """Test a released ConvNet as it is: argmax over all classes of the data set, including those
     nobody has shown it yet. It was trained by its method, so epochs and steps are 0."""
     start = time.perf_counter()
-    rules = protocol(setting.protocol)
+    rules = setting.rules
     with one_thread():
-        net = classifier("convnet", facts.shape, facts.classes, model.width).to(device)
-        net.load_state_dict(dict(model.state))
+        net = filled_convnet(model.width, facts, model.state, device)
         outputs = range(facts.classes)
         per_class = _score(net, test_images, test_labels, rules=rules, facts=facts, outputs=outputs)
     return EvalResult(
@@ -215,5 +231,5 @@ def score_model(
         0.0,
         0,
         0,
-        time.perf_counter() - start,
+        seconds=time.perf_counter() - start,
     )

@@ -26,7 +26,7 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.data.scaling import Scale
-from fedsynth.models.classifiers import ConvNet, make_convnet
+from fedsynth.models.classifiers import bare_convnet, filled_convnet, make_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
@@ -71,8 +71,7 @@ class DPSGD(Method):
         return True
 
     def plan(self, cfg: DPSGDConfig, task: Task, budget: Budget) -> Plan:
-        net = ConvNet(cfg.width, task.data.classes, task.data.shape)
-        model_bytes = 4 * sum(p.numel() for p in net.parameters())
+        model_bytes = 4 * sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
         parties = tuple(self._party_plan(cfg, facts, budget, model_bytes) for facts in task.parties)
         assumes = ("the number of records of each party",)
         return Plan(self.name, task, budget, parties, rounds=len(parties), assumes=assumes)
@@ -100,8 +99,7 @@ class DPSGD(Method):
         self, cfg: DPSGDConfig, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
         data, share = plan.task.data, plan.of(private.facts.party)
-        net = ConvNet(cfg.width, data.classes, data.shape).to(guard.device)
-        net.load_state_dict(dict(request.arrays))
+        net = filled_convnet(cfg.width, data, request.arrays, guard.device)
         scale = Scale.standard(data)
         parameters: list[torch.Tensor] = list(net.parameters())
         expected = share.sampling_rate * share.records

@@ -32,7 +32,7 @@ from fedsynth.core import (
 from fedsynth.data.scaling import Scale
 from fedsynth.methods._matching import MatchedImages, MatchingConfig, match_run
 from fedsynth.methods.psg import LAPTOP
-from fedsynth.models.classifiers import ConvNet
+from fedsynth.models.classifiers import bare_convnet, filled_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
@@ -68,7 +68,7 @@ class PSGJoint(Method):
         )
         event = repeated(poisson(rate, gaussian(noise)), cfg.steps)
         views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
-        floats = sum(p.numel() for p in self._shape_of(cfg, task).parameters())
+        floats = sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
         parties = tuple(
             PartyPlan(
                 facts.party,
@@ -94,16 +94,10 @@ class PSGJoint(Method):
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
 
-    @staticmethod
-    def _shape_of(cfg: PSGJointConfig, task: Task) -> nn.Module:
-        with torch.device("meta"):
-            return ConvNet(cfg.width, task.data.classes, task.data.shape)
-
     def party(
         self, cfg: PSGJointConfig, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
-        net = self._shape_of(cfg, plan.task).to_empty(device=guard.device)
-        net.load_state_dict(dict(request.arrays))
+        net = filled_convnet(cfg.width, plan.task.data, request.arrays, guard.device)
         share = plan.of(private.facts.party)
         sums = guard.noisy_gradient(
             private,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
@@ -65,3 +67,19 @@ def make_convnet(width: int, data: DataFacts | Shape, classes: int, *key_parts: 
     shape = data.shape if isinstance(data, DataFacts) else data
     with default_seed(*key_parts):
         return ConvNet(width, classes, shape)
+
+
+def bare_convnet(width: int, data: DataFacts) -> ConvNet:
+    """A `ConvNet` over all classes of the data without memory, let alone values: to be measured, or
+    to be filled with a state after `to_empty`. Takes nothing from torch's global generator."""
+    with torch.device("meta"):
+        return ConvNet(width, data.classes, data.shape)
+
+
+def filled_convnet(
+    width: int, data: DataFacts, state: Mapping[str, torch.Tensor], device: torch.device | str
+) -> ConvNet:
+    """A `ConvNet` over all classes of the data with these values, as a copy of its own."""
+    net = bare_convnet(width, data).to_empty(device=device)
+    net.load_state_dict(dict(state))
+    return net
