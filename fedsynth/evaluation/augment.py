@@ -1,6 +1,7 @@
 """Augmentations of the evaluation protocols, as batched tensor code.
 
-Two families. `crop_scale_rotate` picks one of three operations for every image (protocol P).
+`crop_scale_rotate` picks one of three operations for every image (protocol P), `random_affine`
+combines all of them, mildly and continuously (protocol S).
 `draw` and `apply` are differentiable siamese augmentation, DSA (protocol D): one operation a
 batch, with parameters per image when a classifier is trained, or one draw for a whole batch
 (siamese), so that real and synthetic images meet the same transformation; `apply` is
@@ -50,9 +51,13 @@ def _take(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.T
     return taken.reshape(n, channels, rows.shape[1], columns.shape[1]) * inside[:, None]
 
 
-def _affine(x: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-    """Sample each image bilinearly through its 2x2 matrix about the centre; 0 outside."""
-    theta = torch.cat([matrices, torch.zeros(len(matrices), 2, 1)], dim=2).to(x)
+def _affine(
+    x: torch.Tensor, matrices: torch.Tensor, moved: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Sample each image bilinearly through its 2x2 matrix about the centre, moved by a vector
+    (half an image is 1); 0 outside."""
+    moved = torch.zeros(len(matrices), 2) if moved is None else moved
+    theta = torch.cat([matrices, moved[:, :, None]], dim=2).to(x)
     if len(theta) == 1:
         theta = theta.expand(len(x), -1, -1)
     grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
@@ -112,6 +117,28 @@ def crop_scale_rotate(
             raise unknown("augmentation", name, ("crop", "scale", "rotate"))
         out[chosen.to(x.device)] = part
     return out
+
+
+def random_affine(
+    x: torch.Tensor,
+    generator: torch.Generator,
+    *,
+    degrees: float = 10.0,
+    scale: float = 0.1,
+    shear: float = 0.1,
+    pixels: float = 2.0,
+    fill: float = 0.0,
+) -> torch.Tensor:
+    """Each image turned, stretched along both axes, sheared and moved by at most this much, bilinear
+    and with `fill` around."""
+    n = len(x)
+    stretch = torch.stack([_uniform(generator, 1 - scale, 1 + scale, n) for _ in range(2)], dim=1)
+    slant = torch.eye(2).repeat(n, 1, 1)
+    slant[:, 0, 1] = _uniform(generator, -shear, shear, n)
+    turn = _rotation(_uniform(generator, -degrees, degrees, n))
+    reach = 2 * pixels / x.shape[-1]
+    moved = torch.stack([_uniform(generator, -reach, reach, n) for _ in range(2)], dim=1)
+    return _affine(x - fill, turn @ slant @ torch.diag_embed(stretch), moved) + fill
 
 
 @dataclass(frozen=True)

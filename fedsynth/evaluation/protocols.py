@@ -1,7 +1,7 @@
 """How a classifier is trained on a released set before it is tested: the published protocols.
 
-Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002). Their
-accuracies must not be compared with one another without saying so, hence every result carries the
+Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002), protocol
+S is what `sketch_teach` was probed with. Their accuracies must not be compared with one another without saying so, hence every result carries the
 name. No protocol here looks at the test set before the last step: the net of the last epoch of a
 fixed schedule is the net that is tested.
 """
@@ -9,7 +9,8 @@ fixed schedule is the net that is tested.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -38,7 +39,7 @@ class Protocol:
 
     name: str
     summary: str
-    augmentation: Literal["crop_scale_rotate", "dsa"]
+    augmentation: Literal["crop_scale_rotate", "dsa", "affine"]
     scaling: Literal["standardised", "symmetric"]
     epochs: int
     epochs_large: int
@@ -49,6 +50,15 @@ class Protocol:
     drop: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    one_cycle: bool = False  # AdamW whose rate rises and falls once, in place of SGD with a drop
+
+    def optimiser(self, weights: Iterable[torch.Tensor], rate: float) -> torch.optim.Optimizer:
+        """A fresh optimiser at this learning rate."""
+        if self.one_cycle:
+            return torch.optim.AdamW(weights, rate, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(
+            weights, rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+        )
 
     def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> Schedule:
         """The schedule for a set of this size; `epochs` replaces E, `max_images` caps the image
@@ -72,6 +82,8 @@ class Protocol:
 
     def strategy(self, facts: DataFacts) -> tuple[str, ...]:
         """The augmentations the protocol picks from for this data; empty means none."""
+        if self.augmentation == "affine":
+            return ("affine",)
         if self.augmentation == "crop_scale_rotate":
             return () if facts.name == "cifar10" else ("crop", "scale", "rotate")
         plain = ("color", "crop", "cutout", "scale", "rotate")
@@ -96,6 +108,19 @@ PROTOCOLS = {
         epochs_large=1000,
         runs=1,
     ),
+    "S": Protocol(
+        "S",
+        "student of sketch_teach: standardised, mild affine, AdamW in one cycle, E=7 on full sets",
+        augmentation="affine",
+        scaling="standardised",
+        epochs=300,
+        epochs_large=7,
+        runs=2,
+        batch=128,
+        learning_rate=3e-3,
+        weight_decay=0.01,
+        one_cycle=True,
+    ),
 }
 
 
@@ -117,15 +142,28 @@ class EvalSetting:
     nets: int = 0  # fresh nets per released set
     epochs: int = 0  # E; the loop makes E + 1 passes
     max_images: int = 0  # cap on image passes of one training
+    batch: int = 0  # smaller batches make more steps of as many image passes
 
     def __post_init__(self) -> None:
         protocol(self.protocol)
         if self.classifier not in CLASSIFIERS:
             raise unknown("classifier", self.classifier, CLASSIFIERS)
-        for name, least in (("width", 1), ("nets", 0), ("epochs", 0), ("max_images", 0)):
+        for name, least in (
+            ("width", 1),
+            ("nets", 0),
+            ("epochs", 0),
+            ("max_images", 0),
+            ("batch", 0),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"evaluation {name}={value!r} must be a whole number >= {least}.")
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol, with the batch of this setting."""
+        rules = protocol(self.protocol)
+        return replace(rules, batch=self.batch) if self.batch else rules
 
     @property
     def runs(self) -> int:
@@ -134,7 +172,7 @@ class EvalSetting:
 
     def schedule(self, images: int) -> Schedule:
         """The schedule this setting gives a set of this many images."""
-        return protocol(self.protocol).schedule(images, self.epochs, self.max_images)
+        return self.rules.schedule(images, self.epochs, self.max_images)
 
     def describe(self, images: int) -> str:
         """What really runs on a set of this size, in one line to print beside the numbers."""
@@ -142,5 +180,6 @@ class EvalSetting:
         plan = self.schedule(images)
         return (
             f"protocol {self.protocol}, {net} x {self.runs}, {plan.epochs:.4g} epochs "
-            f"({plan.steps} steps) on {images} images, last epoch, one head over the classes seen"
+            f"({plan.steps} steps of at most {self.rules.batch}) on {images} images, last epoch, "
+            "one head over the classes seen"
         )

@@ -49,7 +49,7 @@ def run(setting: EvalSetting = QUICK, **changed: object) -> EvalResult:
     return train_and_test(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["P", "D"])
+@pytest.mark.parametrize("name", ["P", "D", "S"])
 def test_learns_what_is_there(name: str) -> None:
     result = run(replace(QUICK, protocol=name, epochs=60))
     assert result.accuracy > 0.9
@@ -58,6 +58,49 @@ def test_learns_what_is_there(name: str) -> None:
     assert (result.protocol, result.epochs, result.steps) == (name, 61, 61)
     assert (result.width, result.images) == (8, 60)
     assert result.seconds > 0
+    assert result.batch == 256
+    assert run(replace(QUICK, batch=16)).steps == 13 * 4
+
+
+def _soft(train: SyntheticSet, sure: float) -> torch.Tensor:
+    """Probabilities over all six classes: `sure` for the label, the rest evenly."""
+    soft = torch.full((len(train.labels), 6), (1 - sure) / 5)
+    soft[torch.arange(len(train.labels)), train.labels] = sure
+    return soft
+
+
+def test_soft_labels_are_what_is_learnt_and_sure_ones_are_hard_ones() -> None:
+    train = bars(60, 0)
+    hard, sure = _fingerprint(train, 1), SyntheticSet(train.images, train.labels, _soft(train, 1.0))
+    torch.testing.assert_close(
+        torch.frombuffer(bytearray(_fingerprint(sure, 1)), dtype=torch.float32),
+        torch.frombuffer(bytearray(hard), dtype=torch.float32),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    turned = _soft(SyntheticSet(train.images, torch.tensor(ORDER)[torch.arange(60) % 3 - 1]), 0.9)
+    assert run(train=SyntheticSet(train.images, train.labels, turned)).accuracy < 0.2
+
+
+def test_soft_labels_are_those_of_the_classes_seen() -> None:
+    train = bars(6, 0)
+    found = downstream.targets(SyntheticSet(train.images, train.labels, _soft(train, 0.5)), ORDER)
+    first = torch.tensor([0.5, 0.1, 0.1]) / 0.7
+    torch.testing.assert_close(found[0], first)  # an image of ORDER[0]
+    assert torch.equal(downstream.targets(train, ORDER), torch.arange(6) % 3)
+    for bad in (_soft(train, 0.5)[:5], torch.zeros(6, 6)):
+        with pytest.raises(UserError, match="soft labels"):
+            downstream.targets(SyntheticSet(train.images, train.labels, bad), ORDER)
+
+
+def test_sets_joined_keep_soft_labels_only_if_all_have_them() -> None:
+    train = bars(6, 0)
+    soft = SyntheticSet(train.images, train.labels, _soft(train, 0.5))
+    joined = SyntheticSet.join([soft, soft])
+    assert joined.soft is not None
+    assert joined.soft.shape == (12, 6)
+    assert SyntheticSet.join([soft, train]).soft is None
+    assert SyntheticSet.join([train, train]).soft is None
 
 
 def test_shuffled_labels_teach_nothing() -> None:

@@ -50,7 +50,7 @@ def test_defaults_are_the_papers() -> None:
     assert EvalSetting("D").schedule(500).epochs == 1001
     assert EvalSetting("P").schedule(60000).epochs == 41
     assert (EvalSetting("P").runs, EvalSetting("D").runs) == (3, 1)
-    for rules in PROTOCOLS.values():
+    for rules in (PROTOCOLS["P"], PROTOCOLS["D"]):
         assert (rules.batch, rules.learning_rate, rules.momentum) == (256, 0.01, 0.9)
         assert rules.weight_decay == 5e-4
 
@@ -102,7 +102,22 @@ def test_bad_settings_are_named(field: str, value: object, message: str) -> None
         EvalSetting(**{field: value})  # type: ignore[arg-type]
 
 
+def test_smaller_batches_make_more_steps_of_as_many_passes() -> None:
+    usual = EvalSetting("P", max_images=20_000).schedule(100)
+    small = EvalSetting("P", max_images=20_000, batch=25).schedule(100)
+    assert (usual.epochs, small.epochs) == (200, 200)
+    assert (usual.steps, small.steps) == (200, 800)
+    assert EvalSetting("P", batch=25).rules.batch == 25
+    assert "at most 25" in EvalSetting("P", batch=25).describe(100)
+
+
 def test_description_says_what_runs() -> None:
     text = EvalSetting("D", width=32, nets=5, epochs=10).describe(300)
-    for part in ("protocol D", "convnet-32 x 5", "11 epochs", "22 steps", "300 images"):
+    for part in (
+        "protocol D",
+        "convnet-32 x 5",
+        "11 epochs",
+        "22 steps of at most 256",
+        "300 images",
+    ):
         assert part in text
