@@ -2,7 +2,8 @@
 
 Zheng, Li: "Differentially Private Dataset Condensation" (linear form). For each class and each of
 its images, a Poisson group of expected size L is summed, with pixels scaled to [-1, 1] so that a
-record's norm is at most sqrt(d); Gaussian noise is added and the sum is divided by the constant L.
+record's norm is at most sqrt(d); Gaussian noise is added and the sum is divided by the expected
+size, a public constant.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fedsynth.core import (
     Task,
 )
 from fedsynth.data.scaling import Scale
+from fedsynth.methods._distribution import class_rates, expected_records
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods.psg import pooled
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
@@ -63,7 +65,7 @@ class LDPDC(Method):
     def _party_plan(
         self, cfg: LDPDCConfig, task: Task, facts: PartyFacts, budget: Budget
     ) -> PartyPlan:
-        rate = max(self._rates(cfg, facts).values())
+        rate = max(class_rates(cfg.group, facts).values())
         noise = cfg.noise or poisson_gaussian_multiplier(
             rate, cfg.spc, budget.epsilon, budget.delta, budget.accounting
         )
@@ -77,16 +79,11 @@ class LDPDC(Method):
             bytes_up=set_bytes(task, len(facts.class_counts), cfg.spc),
         )
 
-    @staticmethod
-    def _rates(cfg: LDPDCConfig, facts: PartyFacts) -> dict[int, float]:
-        """The sampling rate L / N_c of every class the party holds."""
-        return {c: min(1.0, cfg.group / n) for c, n in sorted(facts.class_counts.items())}
-
     def party(
         self, cfg: LDPDCConfig, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
         share = plan.of(private.facts.party)
-        rates = self._rates(cfg, private.facts)
+        rates = class_rates(cfg.group, private.facts)
         scale = Scale.symmetric(plan.task.data)
         shape = plan.task.data.shape
         pixels = math.prod(shape)
@@ -107,7 +104,8 @@ class LDPDC(Method):
                 ],
                 dim=1,
             )
-        images = scale.to_pixels((sums / cfg.group).reshape(-1, *shape))
+        expected = expected_records(rates, private.facts).to(sums).view(-1, 1, 1)
+        images = scale.to_pixels((sums / expected).reshape(-1, *shape))
         labels = torch.tensor(list(rates), dtype=torch.int64).repeat_interleave(cfg.spc)
         return guard.release({"images": images, "labels": labels})
 
