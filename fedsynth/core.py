@@ -156,6 +156,7 @@ class SyntheticSet:
 
     images: torch.Tensor  # float32 or uint8 [n, c, h, w]
     labels: torch.Tensor  # int64 [n], class names of the data set
+    soft: torch.Tensor | None = None  # float32 [n, classes of the data set]: label probabilities
 
     def pixels(self) -> torch.Tensor:
         """The images in pixel scale, float32."""
@@ -163,9 +164,12 @@ class SyntheticSet:
 
     @staticmethod
     def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
-        """All images of several sets, in order."""
+        """All images of several sets, in order; soft labels where all sets have them."""
+        soft = [s.soft for s in sets if s.soft is not None]
         return SyntheticSet(
-            torch.cat([s.images for s in sets]), torch.cat([s.labels for s in sets])
+            torch.cat([s.images for s in sets]),
+            torch.cat([s.labels for s in sets]),
+            torch.cat(soft) if len(soft) == len(sets) else None,
         )
 
 

@@ -129,8 +129,8 @@ def random_affine(
     pixels: float = 2.0,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """Each image turned, stretched along both axes, sheared and moved by at most this much, bilinear
-    and with `fill` around."""
+    """Each image turned, stretched along both axes, sheared and moved by at most this much;
+    bilinear, with `fill` around."""
     n = len(x)
     stretch = torch.stack([_uniform(generator, 1 - scale, 1 + scale, n) for _ in range(2)], dim=1)
     slant = torch.eye(2).repeat(n, 1, 1)

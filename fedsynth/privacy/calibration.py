@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 
 from fedsynth.errors import UserError
 from fedsynth.privacy import accounting
+from fedsynth.privacy.accounting import gdp_mu
 from fedsynth.privacy.events import gaussian, poisson, repeated
 
 PRECISION = 1e-4  # relative: how far above the smallest multiplier the answer may lie
@@ -80,6 +81,17 @@ def poisson_gaussian_multiplier(
         accountant,
         relation,
     )
+
+
+@lru_cache(maxsize=1024)
+def gaussian_mu(
+    epsilon: float, delta: float, accountant: str = "pld", relation: str = "add_remove"
+) -> float:
+    """The mu that Gaussian mechanisms may spend together: the root of the sum over all of them of
+    1 / sigma^2, whatever their number. Exact for the tight count."""
+    if accountant == "pld":
+        return gdp_mu(epsilon, delta) / (1 if relation == "add_remove" else 2)
+    return 1 / noise_multiplier(gaussian, epsilon, delta, accountant, relation)
 
 
 def _bracket(excess: Excess, start: float, step: float) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
 from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated, to_json
 from fedsynth.privacy.ledger import Entry, Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
+from fedsynth.privacy.outer import clipped_outer_sum
 from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
 
 PUBLIC = "public"  # the view of those who see only the end result
@@ -115,6 +116,7 @@ class Guard:
         noise_multiplier: float,
         rates: Mapping[int, float],
         call: int = 0,
+        at: str = "party",
     ) -> torch.Tensor:
         """For each class c of `rates`, a sum over a Poisson sample of its records plus noise.
 
@@ -123,9 +125,9 @@ class Guard:
         `bound` in L2. Records of several classes may come in one call. Classes are disjoint, so one
         record moves one class's sum by at most `bound` (parallel composition under add/remove) and
         the cost is that of the largest rate. A class without records releases noise like any
-        other. Returns [len(rates), width]."""
+        other. Returns [len(rates), width]. `at="aggregate"`: as for `noisy_gradient`."""
         event = poisson(max(rates.values()), gaussian(noise_multiplier))
-        streams = self._pay(event, call, CURATOR)
+        streams = self._pay(event, call, PUBLIC if at == "aggregate" else CURATOR)
         records = open_for_guard(private.records)
         chosen = []
         for name, rate in rates.items():
@@ -141,7 +143,35 @@ class Guard:
             for row, name in enumerate(rates):
                 mine = torch.nonzero(names == name).flatten().to(rows.device)
                 sums[row] += rows[mine].sum(0)
+        if at == "aggregate":
+            return sums
         return add_gaussian([sums], bound * noise_multiplier, streams("noise"))[0]
+
+    def noisy_outer_sum(
+        self,
+        private: Private,
+        factors: Sealed[tuple[torch.Tensor, torch.Tensor]],
+        *,
+        bound: float,
+        noise_multiplier: float,
+        call: int = 0,
+        at: str = "party",
+    ) -> torch.Tensor:
+        """The sum over all records of left_i (outer) right_i, a matrix [a, b], plus noise: the
+        gradient of a linear layer, for one.
+
+        `factors`, mapped from `private.records`, holds left [n, a] and right [n, b], whose rows i
+        must be functions of record i alone. A record's matrix is clipped to `bound` in L2, so one
+        record moves the sum by at most `bound`. `at="aggregate"`: as for `noisy_gradient`."""
+        view = PUBLIC if at == "aggregate" else CURATOR
+        streams = self._pay(gaussian(noise_multiplier), call, view)
+        left, right = open_for_guard(factors)
+        if not len(left) == len(right) == len(open_for_guard(private.records).labels):
+            raise ValueError("the factors of an outer sum need exactly one row a record")
+        total = clipped_outer_sum(left, right, bound)
+        if at == "aggregate":
+            return total
+        return add_gaussian([total], bound * noise_multiplier, streams("noise"))[0]
 
     def disclose(self, private: Private) -> Records:
         """Open everything. Costs infinity, says so in the ledger and colours every report: for

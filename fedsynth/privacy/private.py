@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,8 @@ from fedsynth.engine.checkpoint import rounds
 T = TypeVar("T")
 U = TypeVar("U")
 
+REMEMBERED = 4  # values a party keeps in memory
+
 
 @dataclass(frozen=True)
 class Records:
@@ -22,6 +24,7 @@ class Records:
 
     images: torch.Tensor  # uint8 [n, c, h, w]
     labels: torch.Tensor  # int64 [n]
+    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def pixels(self, indices: torch.Tensor | None = None) -> torch.Tensor:
         """The images of these records as float32 in [0, 1]."""
@@ -70,8 +73,27 @@ class Private:
         self._fingerprint = fingerprint
         self._on_step = on_step
 
+    def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
+        """`records.map(compute)`, kept in this process for the next request. `key` must name all
+        that `compute` depends on besides the records; of several keys the latest stay."""
+        return self.records.map(lambda records: _recall(records, key, compute))
+
+    def file(self, name: str) -> Path:
+        """A place at home for what this stage has to keep between requests."""
+        self._workshop.mkdir(parents=True, exist_ok=True)
+        return self._workshop / name
+
     def rounds(self, n: int, state: dict[str, Any], name: str = "party") -> Iterator[int]:
         """Yield 0..n-1 of a long local computation, saving `state` at home now and then; after a
         crash, go on from what was saved."""
         path = self._workshop / f"{name}.checkpoint"
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
+
+
+def _recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
+    memory = records.memory
+    value: T = memory.pop(key) if key in memory else compute(records)
+    memory[key] = value
+    for oldest in list(memory)[:-REMEMBERED]:
+        memory.pop(oldest, None)
+    return value

@@ -25,6 +25,8 @@ def archive(outcome: Outcome) -> bytes:
     """The npz archive of an outcome. Object arrays, hence pickles, are refused."""
     if isinstance(outcome, SyntheticSet):
         arrays = {"images": _numpy(outcome.images), "labels": _numpy(outcome.labels)}
+        if outcome.soft is not None:
+            arrays["soft"] = _numpy(outcome.soft)
     else:
         if WIDTH_KEY in outcome.state:
             raise ValueError(f"a model's array may not be called {WIDTH_KEY!r}")
@@ -46,8 +48,8 @@ def unarchive(path: Path) -> Outcome:
             arrays = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as a release: {error}") from error
-    if set(arrays) == {"images", "labels"}:
-        return SyntheticSet(arrays["images"], arrays["labels"])
+    if {"images", "labels"} <= set(arrays) <= {"images", "labels", "soft"}:
+        return SyntheticSet(arrays["images"], arrays["labels"], arrays.get("soft"))
     if WIDTH_KEY in arrays:
         width = int(arrays.pop(WIDTH_KEY))
         return ReleasedModel(arrays, width)

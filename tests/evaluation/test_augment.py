@@ -19,6 +19,7 @@ from fedsynth.evaluation.augment import (
     apply,
     crop_scale_rotate,
     draw,
+    random_affine,
     saturate,
 )
 from fedsynth.randomness import torch_generator
@@ -109,6 +110,28 @@ def test_each_image_meets_one_operation_and_draws_repeat() -> None:
         set(image.flatten().tolist()) <= known for image, known in zip(once, originals, strict=True)
     )
     assert 60 < scaled < 140
+
+
+def test_an_affine_draw_stays_within_its_limits_and_fills_with_what_it_is_told() -> None:
+    dot = torch.zeros(200, 1, 29, 29)
+    dot[:, :, 14, 14] = 1
+    moved = random_affine(
+        dot - 3, torch_generator("a"), degrees=0, scale=0, shear=0, pixels=2, fill=-3.0
+    )
+    assert torch.equal(moved[:, 0, 0, 0], torch.full((200,), -3.0))
+    places = torch.arange(29.0)
+    down = ((moved + 3).sum(3)[:, 0] * places).sum(1)
+    right = ((moved + 3).sum(2)[:, 0] * places).sum(1)
+    for centre in (down, right):
+        assert (centre - 14).abs().max() <= 2.01
+        assert (centre - 14).abs().max() > 1.8
+    still = random_affine(images(), torch_generator(1), degrees=0, scale=0, shear=0, pixels=0)
+    torch.testing.assert_close(still, images(), atol=1e-5, rtol=1e-5)
+    line = torch.zeros(50, 1, 29, 29)
+    line[:, :, 14] = 1
+    turned = random_affine(line, torch_generator("b"), scale=0, shear=0, pixels=0)[:, 0]
+    tilt = (turned[:, :, 24] * places).sum(1) / turned[:, :, 24].sum(1) - 14
+    assert 1.0 < tilt.abs().max() <= 10 * math.tan(math.radians(10)) + 0.1
 
 
 def test_unknown_operation_of_protocol_p() -> None:

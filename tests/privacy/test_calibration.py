@@ -11,6 +11,7 @@ from fedsynth.errors import UserError
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.calibration import (
     PRECISION,
+    gaussian_mu,
     noise_multiplier,
     poisson_gaussian_multiplier,
 )
@@ -194,3 +195,30 @@ def test_typical_calibrations_are_quick_and_remembered():
 def test_impossible_requests_are_refused_with_advice(call, says):
     with pytest.raises(UserError, match=says):
         call()
+
+
+def test_the_published_mu_of_gaussian_privacy():
+    """sketch_teach.md: at delta 1e-5, 0.26805 for epsilon 1 and 2.00045 for epsilon 10."""
+    assert gaussian_mu(1.0, DELTA) == pytest.approx(0.26805, abs=5e-6)
+    assert gaussian_mu(10.0, DELTA) == pytest.approx(2.00045, abs=5e-6)
+
+
+@given(
+    st.floats(0.2, 20.0),
+    st.floats(0.05, 0.95),
+    st.integers(1, 200),
+    st.sampled_from(["pld", "rdp", "rdp_improved"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_split_of_mu_over_gaussians_costs_the_budget_and_no_more(target, share, steps, by):
+    mu = gaussian_mu(target, DELTA, by)
+    one = gaussian(1 / (mu * math.sqrt(share)))
+    many = gaussian(math.sqrt(steps / (1 - share)) / mu)
+    spent = epsilon(composed([one, repeated(many, steps)]), DELTA, by)
+    assert target * (1 - 3e-4) <= spent <= target * (1 + 1e-9)
+
+
+def test_replacing_a_record_halves_mu():
+    mu = gaussian_mu(2.0, DELTA, relation="replace_one")
+    assert epsilon(gaussian(1 / mu), DELTA, relation="replace_one") == pytest.approx(2.0, rel=1e-6)
+    assert epsilon(gaussian(1 / mu), DELTA, relation="replace_one") <= 2.0 * (1 + 1e-9)

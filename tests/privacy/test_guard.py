@@ -284,3 +284,100 @@ def test_sealed_values_can_be_computed_on_but_not_shown_or_sent(tmp_path):
     with pytest.raises(TypeError, match="does not leave"):
         pickle.dumps(sealed)
     assert guard(tmp_path).disclose_value(sealed.map(torch.tensor)).item() == 42
+
+
+def factors(data: Records, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of very different lengths, each from its own record."""
+    pixels = data.pixels().flatten(1)
+    left = torch.stack([pixels[:, 0] - 0.5, pixels[:, 1] * stretch, pixels[:, 2] ** 4], dim=1)
+    return left, pixels[:, 5:12] * (data.labels[:, None] + 0.1)
+
+
+def outer_sum(path: Path, data: Records, stretch: float = 1.0, **changes) -> torch.Tensor:
+    home = private(data, path)
+    arguments = {"bound": 0.3, "noise_multiplier": 1.0, **changes}
+    rows = home.records.map(lambda records: factors(records, stretch))
+    return guard(path).noisy_outer_sum(home, rows, **arguments)
+
+
+def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
+    data = records(11)
+    total = torch.zeros(3, 7, dtype=torch.float64)
+    clipped = 0
+    for left, right in zip(*factors(data), strict=True):
+        matrix = torch.outer(left.double(), right.double())
+        clipped += matrix.norm() > 0.3
+        total += matrix * min(1.0, 0.3 / float(matrix.norm()))
+    assert 0 < clipped < 11
+    found = outer_sum(tmp_path, data, noise_multiplier=1e-9)
+    torch.testing.assert_close(found.double(), total, rtol=1e-4, atol=1e-6)
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert entry.event == to_json(gaussian(1e-9))
+    bare = outer_sum(tmp_path, data, noise_multiplier=5.0, at="aggregate", call=1)
+    torch.testing.assert_close(bare, found, rtol=1e-4, atol=1e-6)
+    assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([1.0, 1e20, 1e-30, float("inf"), float("nan")]),
+    st.floats(1e-3, 10.0),
+)
+@settings(max_examples=20, deadline=None)
+def test_one_record_moves_an_outer_sum_by_at_most_the_bound(tmp_path_factory, seed, stretch, bound):
+    path = tmp_path_factory.mktemp("guard")
+    data = records(7, seed)
+    fewer = Records(data.images[:-1], data.labels[:-1])
+    both = [outer_sum(path, some, stretch, bound=bound) for some in (data, fewer)]
+    assert (both[0] - both[1]).norm().item() <= bound * (1 + 1e-4) + 1e-5
+
+
+def test_the_noise_of_an_outer_sum_has_the_promised_scale(tmp_path):
+    home = private(records(0), tmp_path)
+    rows = home.records.map(lambda _: (torch.zeros(0, 40), torch.zeros(0, 500)))
+    noise = guard(tmp_path).noisy_outer_sum(home, rows, bound=0.5, noise_multiplier=3.0)
+    assert noise.std().item() == pytest.approx(1.5, rel=0.03)
+
+
+def test_an_outer_sum_wants_one_row_a_record(tmp_path):
+    data = records(3)
+    home = private(data, tmp_path)
+    twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
+    with pytest.raises(ValueError, match="one row a record"):
+        guard(tmp_path).noisy_outer_sum(home, twice, bound=1.0, noise_multiplier=1.0)
+
+
+def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
+    data = records(6)
+    sums = guard(tmp_path).noisy_class_sums(
+        private(data, tmp_path),
+        lambda pixels, _: pixels.flatten(1),
+        width=64,
+        bound=100.0,
+        noise_multiplier=50.0,
+        rates={1: 1.0},
+        at="aggregate",
+    )
+    expected = data.pixels()[data.labels == 1].flatten(1).sum(0)
+    torch.testing.assert_close(sums[0], expected, rtol=1e-5, atol=1e-5)
+    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
+
+
+def test_what_a_party_remembers_is_computed_once_a_key_and_stays_sealed(tmp_path):
+    home, computed = private(records(3), tmp_path), []
+
+    def count(records: Records) -> int:
+        computed.append(1)
+        return len(records.labels)
+
+    assert isinstance(home.remember("a", count), Sealed)
+    again = Private(
+        home.records.map(lambda r: r)._value, home.facts, workshop=tmp_path, fingerprint="other"
+    )
+    again.remember("a", count)
+    assert len(computed) == 1
+    for key in "bcde":
+        again.remember(key, count)
+    again.remember("a", count)
+    assert len(computed) == 6
+    assert "Sealed" in repr(again.remember("a", count))

@@ -27,6 +27,11 @@ from fedsynth.report.store import RunDirectory, release_name
 CONFIG = {"scenario": "split_mnist", "epsilon": [1.0, float("inf")], "delta": 1e-5, "note": "ü: #"}
 
 
+def soft() -> SyntheticSet:
+    plain = synthetic(6)
+    return SyntheticSet(plain.images, plain.labels, torch.rand(6, 10))
+
+
 def synthetic(n: int = 20, channels: int = 1) -> SyntheticSet:
     generator = torch.Generator().manual_seed(n)
     images = torch.randn(n, channels, 28, 28, generator=generator)
@@ -97,7 +102,7 @@ def test_configuration_and_texts_come_back(tmp_path: Path) -> None:
     assert (again.path / "log.txt").read_text().endswith(" stage 1 done\n")
 
 
-@pytest.mark.parametrize("outcome", [synthetic(), synthetic(7, 3), model()])
+@pytest.mark.parametrize("outcome", [synthetic(), synthetic(7, 3), soft(), model()])
 def test_releases_come_back_bit_by_bit_and_without_pickle(tmp_path: Path, outcome: Outcome) -> None:
     run = started(tmp_path / "run")
     name = release_name("psg", 0.5, 3)
@@ -113,6 +118,9 @@ def test_releases_come_back_bit_by_bit_and_without_pickle(tmp_path: Path, outcom
         assert torch.equal(back.images, outcome.images)
         assert torch.equal(back.labels, outcome.labels)
         assert back.labels.dtype == torch.int64
+        assert (back.soft is None) == (outcome.soft is None)
+        if back.soft is not None and outcome.soft is not None:
+            assert torch.equal(back.soft, outcome.soft)
     if isinstance(outcome, ReleasedModel) and isinstance(back, ReleasedModel):
         assert back.width == outcome.width
         assert set(back.state) == set(outcome.state)
