@@ -20,8 +20,8 @@ from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
 from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw, random_affine
 from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule
-from fedsynth.models.classifiers import filled_convnet
 from fedsynth.evaluation.swift import forward_of
+from fedsynth.models.classifiers import filled_convnet
 from fedsynth.models.zoo import classifier
 from fedsynth.randomness import default_seed, torch_generator
 

@@ -2,8 +2,8 @@
 
 Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002), and
 protocol S trains the students of `sketch_teach`. Their accuracies must not be compared with one
-another without saying so, hence every result carries the name. No protocol here looks at the test set
-before the last step: the net of the last epoch of a fixed schedule is the net that is tested.
+another without saying so, hence every result carries the name. No protocol here looks at the test
+set before the last step: the net of the last epoch of a fixed schedule is the net that is tested.
 """
 
 from __future__ import annotations

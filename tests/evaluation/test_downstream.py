@@ -58,7 +58,7 @@ def test_learns_what_is_there(name: str, epochs: int) -> None:
     assert (result.protocol, result.epochs, result.steps) == (name, epochs + 1, epochs + 1)
     assert (result.width, result.images) == (8, 60)
     assert result.seconds > 0
-    assert result.batch == 256
+    assert result.batch == protocol(name).batch
     assert run(replace(QUICK, batch=16)).steps == 13 * 4
 
 
