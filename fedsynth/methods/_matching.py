@@ -42,7 +42,6 @@ class MatchingConfig:
     inner: int | None = setting(None, "epochs of network training (J); none: by spc", at_least=0)
     batches: int = setting(10, "real gradients an outer step (K)", at_least=1)
     batch: int = setting(256, "expected size of a real batch (B)", at_least=1)
-    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
     image_rate: float = setting(0.1, "learning rate of the images", above=0)
     image_momentum: float = setting(0.5, "momentum of the images", at_least=0, at_most=0.999)
     image_init: float = setting(1.0, "standard deviation of the first images", at_least=0)
@@ -52,9 +51,6 @@ class MatchingConfig:
         "own", "images of the inner training: own classes or all", choices=("own", "all")
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting(
-        "float32", "arithmetic of the real gradient", choices=("float32", "bfloat16")
-    )
 
     @property
     def outer_inner(self) -> tuple[int, int]:
@@ -80,6 +76,16 @@ class MatchingConfig:
             Work("match", self.width, images, self.steps * self.updates),
             Work("train", self.width, min(images, NET_BATCH), trained),
         )
+
+
+@dataclass(frozen=True)
+class PrivateMatchingConfig(MatchingConfig):
+    """The settings of the loop on clipped and noised gradients."""
+
+    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
+    dtype: str = setting(
+        "float32", "arithmetic of the real gradient", choices=("float32", "bfloat16")
+    )
 
 
 def row_cosine_distance(

@@ -34,7 +34,7 @@ from fedsynth.randomness import torch_generator
 
 @dataclass(frozen=True)
 class GradientMatchingConfig(MatchingConfig):
-    """PSG's settings; `clip` has no effect."""
+    """PSG's settings but for clipping."""
 
 
 class GradientMatching(Method):
@@ -89,7 +89,7 @@ class GradientMatching(Method):
             loss = F.cross_entropy(net(images), records.labels[chosen].to(guard.device))
             return list(torch.autograd.grad(loss, list(net.parameters())))
 
-        others = other_classes(cfg, plan, matched, request)
+        others = other_classes(cfg, plan, matched, request.arrays)
         for run in private.rounds(cfg.runs, matched.state):
             match_run(matched, run, real_gradient, others)
         result = matched.result()

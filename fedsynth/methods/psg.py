@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedsynth.core import (
+    Arrays,
     Budget,
     Method,
     Outcome,
@@ -28,7 +29,13 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.data.scaling import Scale
-from fedsynth.methods._matching import MatchedImages, MatchingConfig, match_run, set_bytes
+from fedsynth.methods._matching import (
+    MatchedImages,
+    MatchingConfig,
+    PrivateMatchingConfig,
+    match_run,
+    set_bytes,
+)
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
@@ -39,7 +46,7 @@ LAPTOP = {"width": 32, "outer": 1, "inner": 0, "image_rate": 0.5, "image_init": 
 
 
 @dataclass(frozen=True)
-class PSGConfig(MatchingConfig):
+class PSGConfig(PrivateMatchingConfig):
     """PSG's settings: those of the matching loop."""
 
 
@@ -105,7 +112,7 @@ class PSG(Method):
             )
 
         matched = start_images(cfg, plan, private.facts.party, request, guard.device)
-        others = other_classes(cfg, plan, matched, request)
+        others = other_classes(cfg, plan, matched, request.arrays)
         event = poisson(share.sampling_rate, gaussian(share.noise_multiplier))
         with guard.reserve(event, cfg.steps):
             for run in private.rounds(cfg.runs, matched.state):
@@ -119,11 +126,16 @@ class PSG(Method):
 
 def psg_request(cfg: MatchingConfig, parties: Parties) -> Request:
     """Ask for a set; with `inner_set=all` the earlier stages' images go along."""
-    arrays: dict[str, torch.Tensor] = {}
-    if cfg.inner_set == "all" and parties.inherited:
-        before = SyntheticSet.join([s for s in parties.inherited if isinstance(s, SyntheticSet)])
-        arrays = {"images": before.images, "labels": before.labels}
+    arrays = earlier_images(parties) if cfg.inner_set == "all" else {}
     return Request(arrays=arrays, numbers={"seed": parties.seed})
+
+
+def earlier_images(parties: Parties) -> Arrays:
+    """The images of the stages before, with their labels; nothing in the first stage."""
+    if not parties.inherited:
+        return {}
+    before = SyntheticSet.join([s for s in parties.inherited if isinstance(s, SyntheticSet)])
+    return {"images": before.images, "labels": before.labels}
 
 
 def start_images(
@@ -136,12 +148,12 @@ def start_images(
 
 
 def other_classes(
-    cfg: MatchingConfig, plan: Plan, matched: MatchedImages, request: Request
+    cfg: MatchingConfig, plan: Plan, matched: MatchedImages, known: Arrays
 ) -> SyntheticSet | None:
-    """With `inner_set=all`: earlier stages' images, and noise for the classes still to come."""
+    """With `inner_set=all`: earlier stages' images (`known`), and noise for the classes still to
+    come."""
     if cfg.inner_set == "own":
         return None
-    known = request.arrays
     have = set(matched.labels.tolist()) | set(known["labels"].tolist() if known else [])
     future = [c for c in range(plan.task.data.classes) if c not in have for _ in range(cfg.spc)]
     noise = torch.randn(

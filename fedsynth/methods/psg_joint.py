@@ -30,8 +30,8 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.data.scaling import Scale
-from fedsynth.methods._matching import MatchedImages, MatchingConfig, match_run
-from fedsynth.methods.psg import LAPTOP
+from fedsynth.methods._matching import MatchedImages, PrivateMatchingConfig, match_run
+from fedsynth.methods.psg import LAPTOP, earlier_images, other_classes
 from fedsynth.models.classifiers import bare_convnet, filled_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
@@ -41,7 +41,7 @@ from fedsynth.settings import setting
 
 
 @dataclass(frozen=True)
-class PSGJointConfig(MatchingConfig):
+class PSGJointConfig(PrivateMatchingConfig):
     """PSG's settings, and where the noise is added."""
 
     at: str = setting("party", "who adds the noise", choices=("party", "aggregate"))
@@ -59,6 +59,9 @@ class PSGJoint(Method):
         "laptop": {**LAPTOP, "runs": 20},
         "paper": {},
     }
+
+    def inherits(self, cfg: PSGJointConfig) -> bool:
+        return cfg.inner_set == "all"
 
     def plan(self, cfg: PSGJointConfig, task: Task, budget: Budget) -> Plan:
         records = sum(facts.records for facts in task.parties)
@@ -122,8 +125,10 @@ class PSGJoint(Method):
             request = Request("gradient", call, arrays=state)
             return self._sum(cfg, plan, parties, request, [n for n, _ in net.named_parameters()])
 
+        known = earlier_images(parties) if cfg.inner_set == "all" else {}
+        others = other_classes(cfg, plan, matched, known)
         for run in parties.rounds(cfg.runs, matched.state):
-            match_run(matched, run, real_gradient)
+            match_run(matched, run, real_gradient, others)
         return matched.result()
 
     @staticmethod
