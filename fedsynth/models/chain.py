@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from fedsynth.models.first_block import FirstBlock
 from fedsynth.models.layers import (
     Convolution,
-    FirstBlock,
     Flatten,
     Layer,
     Linear,
     MeanPool,
     Norm,
     Relu,
-    Rows,
     norm_groups,
 )
+from fedsynth.models.rows import Rows
 
 _FEW_PATCH_ROWS = 64  # with more, writing out the patches of an image costs more than it saves
 _NORMS = (nn.GroupNorm, nn.InstanceNorm2d)
@@ -41,6 +41,9 @@ class Chain:
     def __init__(
         self, model: nn.Module, shape: Sequence[int], compute: torch.dtype = torch.float32
     ) -> None:
+        for part in model.modules():
+            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+                raise NotAChain(f"its {type(part).__name__} has hooks")
         modules = [m for m in _in_order(model) if type(m) is not nn.Identity]
         for module in modules:
             _check(module)
@@ -109,8 +112,6 @@ def _owner(model: nn.Module, name: str) -> Any:
 
 def _check(module: nn.Module) -> None:
     kind = type(module)
-    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)):
-        raise NotAChain(f"a {kind.__name__} has hooks")
     if kind is nn.Conv2d:
         possible = module.groups == 1 and module.padding_mode == "zeros"
         possible = possible and not isinstance(module.padding, str)

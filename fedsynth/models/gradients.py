@@ -26,15 +26,16 @@ def loss_and_gradients(
     *,
     loss: Loss = cross_entropy,
     compute: torch.dtype | None = None,
-    chunk: int = 64,
+    chunk: int = 128,
 ) -> tuple[Tensor, list[Tensor]]:
     """The mean loss of a batch and its gradient, as `loss(...).mean().backward()` would give them.
 
-    One tensor a parameter, in the order of `model.parameters()`. Two to three times faster than
-    automatic differentiation for our classifiers on a CPU; the same thing for any other network.
-    `compute` may be `torch.bfloat16`: see `models.layers`. No privacy here: see `privacy.clipping`.
+    One tensor a parameter that requires grad, in the order of `model.parameters()`. For our
+    classifiers on a CPU about one and a half times as fast as automatic differentiation, and more
+    than twice with `compute=torch.bfloat16`; the same thing for any other network. No privacy here:
+    see `privacy.clipping`.
     """
-    weights = list(model.parameters())
+    weights = [p for p in model.parameters() if p.requires_grad]
     try:
         chain = Chain(model, images.shape[1:], compute or weights[0].dtype)
     except NotAChain:

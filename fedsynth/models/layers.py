@@ -21,59 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from fedsynth.models.rows import Dense, Outer, Rows
+
 aten = torch.ops.aten
-
-
-class Rows(ABC):
-    """The gradients of one weight for every record of a batch."""
-
-    @abstractmethod
-    def squares(self) -> Tensor:
-        """The squared L2 norm of each record's gradient: [batch]."""
-
-    @abstractmethod
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        """The sum of factor times gradient over the records, shaped like the weight."""
-
-    @abstractmethod
-    def drop(self, records: Tensor) -> None:
-        """Make the gradients of these records (a mask) zero, whatever they were."""
-
-
-class Dense(Rows):
-    """All gradients written out: [batch, *weight.shape]."""
-
-    def __init__(self, dense: Tensor) -> None:
-        self.dense = dense
-
-    def squares(self) -> Tensor:
-        blocks = self.dense.flatten(2) if self.dense.dim() > 2 else self.dense.unsqueeze(1)
-        return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
-
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return (factors @ self.dense.flatten(1)).view(self.dense.shape[1:])
-
-    def drop(self, records: Tensor) -> None:
-        self.dense[records] = 0
-
-
-class Outer(Rows):
-    """Gradients that are outer products of two vectors a record, never written out."""
-
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left, self.right = left, right
-
-    def squares(self) -> Tensor:
-        left, right = (torch.linalg.vector_norm(v, dim=1) for v in (self.left, self.right))
-        return (left * right).square_()
-
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return (self.left * factors.unsqueeze(1)).t() @ self.right
-
-    def drop(self, records: Tensor) -> None:
-        self.left, self.right = (
-            v.masked_fill(records.unsqueeze(1), 0) for v in (self.left, self.right)
-        )
 
 
 class Layer(ABC):
@@ -106,7 +56,7 @@ class Convolution(Layer):
     """`nn.Conv2d` with one group."""
 
     def __init__(self, module: nn.Conv2d, compute: torch.dtype) -> None:
-        self.weights = _weights(module)
+        self.weights = weights_of(module)
         self.compute = compute
         self.kernel = module.weight.detach().to(compute).contiguous()
         self.bias = None if module.bias is None else module.bias.detach().to(compute)
@@ -150,7 +100,7 @@ class Norm(Layer):
     """`nn.GroupNorm`, and instance norm as the case of one group a channel."""
 
     def __init__(self, module: nn.GroupNorm | nn.InstanceNorm2d) -> None:
-        self.weights = _weights(module)
+        self.weights = weights_of(module)
         self.groups, self.channels = norm_groups(module), norm_channels(module)
         self.eps = module.eps
         self.scale = None if module.weight is None else module.weight.detach()
@@ -238,7 +188,7 @@ class Linear(Layer):
     """`nn.Linear` on one vector a record. Always in the weights' own type: it is never the cost."""
 
     def __init__(self, module: nn.Linear) -> None:
-        self.weights = _weights(module)
+        self.weights = weights_of(module)
         self.matrix = module.weight.detach()
         self.bias = None if module.bias is None else module.bias.detach()
 
@@ -259,101 +209,6 @@ class Linear(Layer):
         return [total, self.g.sum(0)] if self.bias is not None else [total]
 
 
-class FirstBlock(Layer):
-    """[convolution, instance norm, ReLU, mean pool] of the image itself, as one layer.
-
-    An image has few channels, so the patches under the kernel are few rows: with the patches
-    centred, the mean of the convolution is zero, its variance is a small quadratic form in their
-    covariance, and convolution and norm together are one small matrix a record. All gradients
-    follow from one product of the patches with the masked gradient at the ReLU. Positions are kept
-    in the order (place in the pool window, window), so that pooling adds contiguous blocks.
-
-    The convolution's bias cancels in the norm: its gradient is exactly zero.
-    """
-
-    def __init__(
-        self,
-        convolution: nn.Conv2d,
-        norm: nn.GroupNorm | nn.InstanceNorm2d,
-        side: int,
-        compute: torch.dtype,
-    ) -> None:
-        self.weights = _weights(convolution) + _weights(norm)
-        self.kernel = convolution.weight.detach()
-        self.flat = self.kernel.flatten(1).contiguous()
-        self.bias = convolution.bias
-        self.padding = tuple(int(pad) for pad in convolution.padding)
-        self.channels, self.eps = norm_channels(norm), norm.eps
-        blank = self.kernel.new_ones(self.channels)
-        self.scale = blank if norm.weight is None else norm.weight.detach()
-        self.shift = torch.zeros_like(blank) if norm.bias is None else norm.bias.detach()
-        self.affine = norm.weight is not None
-        self.side = side
-        self.compute = compute
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, k = len(x), self.side
-        patches, height, width = self._patches(x)
-        centred = patches[:, :-1]
-        self.moved = self.flat @ (centred @ centred.transpose(1, 2) / patches.shape[2])
-        variance = (self.moved * self.flat).sum(2).clamp_(min=0)
-        self.rstd = torch.rsqrt(variance + self.eps)
-        self.gain = self.scale * self.rstd
-        matrix = torch.cat(
-            [self.gain.unsqueeze(2) * self.flat, self.shift.expand(b, -1).unsqueeze(2)], 2
-        )
-        self.patches = patches.to(self.compute)
-        y = torch.bmm(matrix.to(self.compute), self.patches).to(x.dtype).relu_()
-        self.y = y.view(b, self.channels, k * k, -1)
-        pooled = _add([self.y[:, :, i] for i in range(k * k)]).mul_(1 / k**2)
-        return pooled.view(b, self.channels, height // k, width // k)
-
-    def backward(self, g: Tensor, onward: bool) -> Tensor:
-        g = g.flatten(2).mul(1 / self.side**2).unsqueeze(2)
-        self.g = aten.threshold_backward(g.expand_as(self.y), self.y, 0).flatten(2)
-        return g
-
-    def record_gradients(self) -> list[Rows]:
-        product = torch.bmm(self.patches, self.g.to(self.compute).transpose(1, 2))
-        product = product.to(self.g.dtype).transpose(1, 2)
-        along, shifts = product[:, :, :-1], product[:, :, -1]
-        scales = self.rstd * (along * self.flat).sum(2)
-        kernel = along - (scales * self.rstd).unsqueeze(2) * self.moved
-        kernel = (kernel * self.gain.unsqueeze(2)).view(-1, *self.kernel.shape)
-        found = [kernel]
-        if self.bias is not None:
-            found.append(torch.zeros_like(shifts))
-        found += [scales, shifts] if self.affine else []
-        return [Dense(rows) for rows in found]
-
-    def sides(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Height and width of the convolution of an image of this shape."""
-        height, width = (
-            size + 2 * pad - kernel + 1
-            for size, pad, kernel in zip(
-                shape[-2:], self.padding, self.kernel.shape[2:], strict=True
-            )
-        )
-        return height, width
-
-    def _patches(self, x: Tensor) -> tuple[Tensor, int, int]:
-        """What lies under each place of the kernel, centred, and a row of ones below."""
-        c, kh, kw = self.kernel.shape[1:]
-        pad_h, pad_w = self.padding
-        padded = F.pad(x, (pad_w, pad_w, pad_h, pad_h)).contiguous()
-        height, width = self.sides(x.shape)
-        s0, s1, s2, s3 = padded.stride()
-        k = self.side
-        size = (len(x), c, kh, kw, k, k, height // k, width // k)
-        under = padded.as_strided(size, (s0, s1, s2, s3, s2, s3, k * s2, k * s3))
-        patches = x.new_empty(len(x), c * kh * kw + 1, height * width)
-        rows = patches[:, :-1]
-        rows.view(size).copy_(under)
-        rows.sub_(rows.mean(2, keepdim=True))
-        patches[:, -1] = 1
-        return patches, height, width
-
-
 def norm_groups(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
     """Over how many groups of channels a norm takes its means."""
     return module.num_groups if isinstance(module, nn.GroupNorm) else module.num_features
@@ -364,7 +219,8 @@ def norm_channels(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
     return module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
 
 
-def _weights(module: nn.Module) -> tuple[Tensor, ...]:
+def weights_of(module: nn.Module) -> tuple[Tensor, ...]:
+    """The weights a module itself owns."""
     return tuple(module.parameters(recurse=False))
 
 

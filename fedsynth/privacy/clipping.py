@@ -28,7 +28,8 @@ from fedsynth.models.gradients import Loss, cross_entropy, loss_and_slope
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SAFETY = 1 - 2.0**-18
-_MULTIPLE = 8
+_MULTIPLE = 8  # records that batches are filled up to: see the guarantee
+_HELD_BYTES = 96 << 20
 
 
 def clipped_gradient_sum(
@@ -39,15 +40,16 @@ def clipped_gradient_sum(
     clip: float,
     loss: str | Loss = "cross_entropy",
     dtype: str = "float32",
-    chunk: int = 32,
+    chunk: int | None = None,
 ) -> list[Tensor]:
     """The sum over records of each record's loss gradient, clipped to L2 norm `clip`.
 
     One tensor a parameter that requires grad, in the order of `model.parameters()`; exact zeros
     for an empty batch. `dtype` is the type of matrix products and convolutions: with "float32" the
     result is exact to rounding, with "bfloat16" each record's gradient is a few per cent off (as
-    under autocast) and clipped as it is: utility changes, the guarantee does not. `chunk` records
-    are held at a time. The guarantee is at the top of this file.
+    under autocast) and clipped as it is: utility changes, the guarantee does not. At most `chunk`
+    records' gradients are held at a time; by default as many as pay. The guarantee is at the top
+    of this file.
     """
     per_record_loss = _loss(loss)
     if dtype not in _DTYPES:
@@ -61,9 +63,12 @@ def clipped_gradient_sum(
             chain = _chain(model, images.shape[1:], dtype)
         except NotAChain:
             add = _general(model, per_record_loss, _DTYPES[dtype], clip)
+            most = 32
         else:
             add = _hand_written(chain, per_record_loss, clip)
-        for x, y in zip(images.split(chunk), labels.split(chunk), strict=True):
+            most = 256
+        at_once = _even(len(images), chunk or _affordable(weights, most))
+        for x, y in zip(images.split(at_once), labels.split(at_once), strict=True):
             for weight, part in add(x, y):
                 totals[id(weight)].add_(part)
     return [totals[id(p)] for p in weights]
@@ -145,6 +150,18 @@ def _general(
         return [(p, s.view_as(p)) for p, s in zip(wanted.values(), sums, strict=True)]
 
     return add
+
+
+def _affordable(weights: list[nn.Parameter], most: int) -> int:
+    """How many records' gradients may be held at once: many are faster, until memory speaks."""
+    size = sum(w.numel() * w.element_size() for w in weights)
+    return max(_MULTIPLE, min(most, _HELD_BYTES // size))
+
+
+def _even(records: int, most: int) -> int:
+    """The size of chunks that are about equal, at most `most` but for rounding up."""
+    size = -(-records // -(-records // most))
+    return size + -size % _MULTIPLE
 
 
 def _chain(model: nn.Module, shape: Sequence[int], dtype: str) -> Chain:

@@ -1,0 +1,60 @@
+"""The gradients of one weight for every record of a batch, written out or as outer products."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Rows(ABC):
+    """The gradients of one weight for every record of a batch."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """The squared L2 norm of each record's gradient: [batch]."""
+
+    @abstractmethod
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        """The sum of factor times gradient over the records, shaped like the weight."""
+
+    @abstractmethod
+    def drop(self, records: Tensor) -> None:
+        """Make the gradients of these records (a mask) zero, whatever they were."""
+
+
+class Dense(Rows):
+    """All gradients written out: [batch, *weight.shape]."""
+
+    def __init__(self, dense: Tensor) -> None:
+        self.dense = dense
+
+    def squares(self) -> Tensor:
+        blocks = self.dense.flatten(2) if self.dense.dim() > 2 else self.dense.unsqueeze(1)
+        return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        return (factors @ self.dense.flatten(1)).view(self.dense.shape[1:])
+
+    def drop(self, records: Tensor) -> None:
+        self.dense[records] = 0
+
+
+class Outer(Rows):
+    """Gradients that are outer products of two vectors a record, never written out."""
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left, self.right = left, right
+
+    def squares(self) -> Tensor:
+        left, right = (torch.linalg.vector_norm(v, dim=1) for v in (self.left, self.right))
+        return (left * right).square_()
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        return (self.left * factors.unsqueeze(1)).t() @ self.right
+
+    def drop(self, records: Tensor) -> None:
+        self.left, self.right = (
+            v.masked_fill(records.unsqueeze(1), 0) for v in (self.left, self.right)
+        )
