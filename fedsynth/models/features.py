@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fedsynth.models.classifiers import ConvNet
-from fedsynth.models.layers import Convolution, FirstBlock, Flatten, Layer, MeanPool, Norm, Relu
+from fedsynth.models.first_block import FirstBlock
+from fedsynth.models.layers import Convolution, Flatten, Layer, MeanPool, Norm, Relu
 
 POOL = 2  # side of a ConvNet's pooling windows
 CHUNK_FLOATS = 1 << 21  # of the largest activation: a few of them fit the last-level cache
-_CACHED = 1 << 19  # and of one that is used again at once
 
 
 class Features:
@@ -93,9 +93,7 @@ class _FirstBlock(FirstBlock):
     def backward(self, g: Tensor, onward: bool) -> Tensor:
         """The gradient at the image, a few records at a time."""
         g = g.flatten(2).mul(1 / self.side**2).unsqueeze(2)
-        at_once = max(1, _CACHED // self.y[0].numel())
-        parts = [slice(i, i + at_once) for i in range(0, len(g), at_once)]
-        return self._folded(torch.cat([self._at_patches(g[part], part) for part in parts]))
+        return self._folded(torch.cat([self._at_patches(g[part], part) for part in self._parts()]))
 
     def _at_patches(self, g: Tensor, part: slice) -> Tensor:
         y, centred, gain = self.y[part], self.patches[part, :-1], self.gain[part].unsqueeze(2)
