@@ -143,10 +143,14 @@ def help_text() -> str:
 
 
 def entry() -> None:
-    """Leave with the exit code; worker processes are gone by then, so nothing is waited for."""
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """The console command: leave with the exit code of `main`."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has had enough, as in `--list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    # After an interruption nothing is waited for: the workers are gone, threads may not be.
     os._exit(code) if code == 130 else sys.exit(code)
 
 
