@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from fedsynth.engine.machine import prepare_worker
@@ -75,6 +78,8 @@ def parse(words: Sequence[str]) -> Command:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 2 a mistake to mend, 130 interrupted."""
     arguments = list(sys.argv[1:] if words is None else words)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)  # batch systems say it this way
     prepare_worker()
     try:
         return _run(parse(arguments), arguments)
@@ -84,6 +89,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; go on with --resume and the run directory.", file=sys.stderr)
         return 130
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Treat a request to end as Ctrl-C: close the engine, keep what is done."""
+    raise KeyboardInterrupt
 
 
 def _run(command: Command, arguments: list[str]) -> int:
