@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -127,7 +128,7 @@ class MatchedImages:
         self.velocity = torch.zeros_like(self.images)
 
     @property
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Any]:
         """What a checkpoint must keep; restored in place."""
         return {"images": self.images, "velocity": self.velocity}
 
@@ -144,8 +145,12 @@ class MatchedImages:
             loss = F.cross_entropy(net(images), self.labels)
             synthetic = torch.autograd.grad(loss, parameters, create_graph=True)
             (slope,) = torch.autograd.grad(row_cosine_distance(real, synthetic), images)
-            self.velocity.mul_(self.cfg.image_momentum).add_(slope)
-            self.images.sub_(self.velocity, alpha=self.cfg.image_rate)
+            self.move(slope)
+
+    def move(self, slope: torch.Tensor) -> None:
+        """One step against the gradient of the loss at the images."""
+        self.velocity.mul_(self.cfg.image_momentum).add_(slope)
+        self.images.sub_(self.velocity, alpha=self.cfg.image_rate)
 
     def train(
         self, net: nn.Module, run: int, outer: int, others: SyntheticSet | None = None

@@ -9,6 +9,7 @@ denominator (which the matching loss cancels), exactly R T K real gradients.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -111,7 +112,7 @@ class PSG(Method):
                 dtype=cfg.dtype,
             )
 
-        matched = start_images(cfg, plan, private.facts.party, request, guard.device)
+        matched = self.start(cfg, plan, private.facts.party, request, guard.device)
         others = other_classes(cfg, plan, matched, request.arrays)
         event = poisson(share.sampling_rate, gaussian(share.noise_multiplier))
         with guard.reserve(event, cfg.steps):
@@ -119,6 +120,12 @@ class PSG(Method):
                 match_run(matched, run, real_gradient, others)
         result = matched.result()
         return guard.release({"images": result.images, "labels": result.labels})
+
+    def start(
+        self, cfg: Any, plan: Plan, party: int, request: Request, device: torch.device
+    ) -> MatchedImages:
+        """What the loop moves: a party's first images."""
+        return start_images(cfg, plan, party, request, device)
 
     def serve(self, cfg: PSGConfig, plan: Plan, parties: Parties) -> Outcome:
         return pooled(parties.ask(parties.who, psg_request(cfg, parties)))
