@@ -91,7 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Treat a request to end as Ctrl-C: close the engine, keep what is done."""
     raise KeyboardInterrupt
 
@@ -157,11 +157,12 @@ def entry() -> None:
     try:
         code = main()
         sys.stdout.flush()
+        sys.stderr.flush()
     except BrokenPipeError:  # the reader has had enough, as in `--list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    # After an interruption nothing is waited for: the workers are gone, threads may not be.
-    os._exit(code) if code == 130 else sys.exit(code)
+    # After a failure nothing is waited for: the workers are gone, threads with other jobs may not.
+    os._exit(code) if code else sys.exit(0)
 
 
 if __name__ == "__main__":
