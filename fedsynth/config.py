@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from omegaconf import OmegaConf
@@ -28,6 +29,7 @@ from fedsynth.settings import build, setting
 PRESETS = ("smoke", "laptop", "paper")
 ENGINES = ("ray", "inprocess", "flower")
 INFINITY = float("inf")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class RunConfig:
     preset: str = setting("laptop", "how much to compute", choices=PRESETS)
     method: tuple[str, ...] = setting((), "methods to compare; default: the scenario's")
     epsilon: tuple[float, ...] = setting((1.0, 10.0), "budget(s) of each party", above=0)
-    delta: float = setting(1e-5, "the other half of the budget", above=0, at_most=0.999999)
+    delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
     seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
     accounting: str = setting(
         "pld",
@@ -55,6 +57,16 @@ class RunConfig:
     address: str | None = setting(None, "a running Ray cluster to join")
     timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
+
+
+RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
+WORLD_KEYS = tuple(f.name for f in dataclasses.fields(World))
+TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look like a number
+    key
+    for keys in (RunConfig, World)
+    for key, kind in typing.get_type_hints(keys).items()
+    if kind in (str, str | None)
+)
 
 
 @dataclass(frozen=True)
@@ -96,18 +108,17 @@ def scenario_files() -> dict[str, Path]:
     return found
 
 
-def read_scenario(name: str) -> dict[str, Any]:
-    """The scenario of this name or path, as plain values."""
+def scenario_file(name: str) -> Path:
+    """The file of the scenario of this name or path."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():
             raise UserError(f"scenario={name!r}: there is no such file.")
-    else:
-        files = scenario_files()
-        if name not in files:
-            raise unknown("scenario", name, files)
-        path = files[name]
-    return read_yaml(path)
+        return path
+    files = scenario_files()
+    if name not in files:
+        raise unknown("scenario", name, files)
+    return files[name]
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -141,6 +152,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
+    if text and key in TEXT_KEYS:
+        return text
     pieces = text.split(",") if "," in text and not text.lstrip().startswith(("[", "{")) else None
     try:
         if pieces is not None:
@@ -162,42 +175,71 @@ def _number_or(value: Any) -> Any:
 
 def resolve(overrides: Mapping[str, Any]) -> Config:
     """The whole run from command-line values: every key known, typed, within its limits."""
-    file = read_scenario(str(overrides.get("scenario", RunConfig.scenario)))
-    presets = file.pop("presets", None) or {}
+    path = scenario_file(str(overrides.get("scenario", RunConfig.scenario)))
+    file = read_yaml(path)
     about = str(file.pop("about", ""))
-    if not isinstance(presets, dict) or (odd := [p for p in presets if p not in PRESETS]):
-        raise unknown("preset in the scenario file", odd[0] if presets else presets, PRESETS)
+    try:
+        presets = check_presets(file.pop("presets", None) or {})
+        check_layer(file)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     preset = str(overrides.get("preset", file.get("preset", "laptop")))
     if preset not in PRESETS:
         raise UserError(
             f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
             f"Allowed: {', '.join(PRESETS)}."
         )
-    layers = [file, presets.get(preset) or {}, overrides]
-    return assemble([{str(k): v for k, v in layer.items()} for layer in layers], preset, about)
+    return assemble([file, presets.get(preset, {}), overrides], preset, about)
+
+
+def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
+    """The presets of a scenario file, each checked like the file itself."""
+    if not isinstance(presets, Mapping):
+        raise UserError(f"presets={presets!r}: presets holds one section each for {PRESETS}.")
+    checked = {}
+    for name, section in presets.items():
+        if name not in PRESETS:
+            raise unknown("preset", name, PRESETS)
+        if not isinstance(section or {}, Mapping):
+            raise UserError(f"presets.{name}={section!r}: a preset holds keys and values.")
+        checked[str(name)] = {str(k): v for k, v in (section or {}).items()}
+        check_layer(checked[name])
+    return checked
+
+
+def check_layer(layer: Mapping[str, Any]) -> None:
+    """Every key of one layer known, typed and within its limits, also where nobody will ask for
+    it: a typo in the settings of a method that is not chosen is still a typo."""
+    known = [*RUN_KEYS, *WORLD_KEYS, "evaluation", *all_methods()]
+    for key in layer:
+        if key not in known:
+            raise UserError(
+                f"unknown key {key!r}.{nearest(key, known)} Allowed: "
+                f"{', '.join(sorted([*RUN_KEYS, *WORLD_KEYS, 'evaluation']))}, and a "
+                f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
+            )
+    build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
+    build(World, {k: v for k, v in layer.items() if k in WORLD_KEYS})
+    build(EvalSetting, _section([layer], "evaluation"), "evaluation")
+    for name, some in all_methods().items():
+        build(some.Config, _section([layer], name), name)
 
 
 def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
     """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
-    run_fields = {f.name for f in dataclasses.fields(RunConfig)}
-    world_fields = {f.name for f in dataclasses.fields(World)}
-    known = [*run_fields, *world_fields, "evaluation", *all_methods()]
-    for layer in layers:
-        for key in layer:
-            if key not in known:
-                raise UserError(
-                    f"unknown key {key!r}.{nearest(key, known)} Allowed: "
-                    f"{', '.join(sorted([*run_fields, *world_fields, 'evaluation']))}, and a "
-                    f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
-                )
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged.update({k: v for k, v in layer.items() if k in run_fields | world_fields})
-    run = build(RunConfig, {k: v for k, v in merged.items() if k in run_fields})
-    world = build(World, {k: v for k, v in merged.items() if k in world_fields})
+        check_layer(layer)
+        merged.update(layer)
+    run = build(RunConfig, {k: v for k, v in merged.items() if k in RUN_KEYS})
+    run = dataclasses.replace(
+        run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
+    )
+    world = build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
     evaluation = build(EvalSetting, _section(layers, "evaluation"), "evaluation")
-    if not run.method:
-        raise UserError("the scenario names no methods: give method=NAME[,NAME ...].")
+    for name in ("method", "epsilon", "seed"):
+        if not getattr(run, name):
+            raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
     chosen: dict[str, Any] = {}
     for name in run.method:
         settings = dict(method(name).presets.get(preset or "", {}))
@@ -205,10 +247,15 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     return check(Config(run, world, evaluation, chosen, about))
 
 
+def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Every item once: a job that is named twice is still one job."""
+    return tuple(dict.fromkeys(items))
+
+
 def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     section: dict[str, Any] = {}
     for layer in layers:
-        part = layer.get(name) or {}
+        part = {} if layer.get(name) is None else layer[name]
         if not isinstance(part, Mapping):
             raise UserError(f"{name}={part!r}: {name} holds keys; write {name}.KEY=VALUE.")
         section.update(part)
@@ -217,8 +264,6 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
-    if config.run.delta >= 1:
-        raise UserError(f"delta={config.run.delta} must lie between 0 and 1.")
     tasks(config.world)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:

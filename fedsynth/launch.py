@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedsynth.data import datasets
 from fedsynth.engine.engine import open_engine
 from fedsynth.engine.flower import quiet_flower
 from fedsynth.errors import UserError, nearest
-from fedsynth.jobs import make_jobs, report_facts
+from fedsynth.jobs import make_jobs, plans, report_facts
 from fedsynth.report.page import write_report
 from fedsynth.report.progress import Progress
 from fedsynth.report.store import RunDirectory
@@ -29,10 +30,12 @@ def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
     """A new run."""
     folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    for job in make_jobs(config, folder):
+        plans(job)  # what cannot be planned is told before anything is read or written
     _need_data(config)
     run = RunDirectory.create(folder)
-    run.write_environment(arguments)
     run.write_config(config.as_dict())
+    run.write_environment(arguments)
     return _carry_out(config, run, quiet)
 
 
@@ -62,7 +65,8 @@ def _fresh_folder(config: Config) -> Path:
 
 def _need_data(config: Config) -> None:
     """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
-    datasets.load(config.world.data, "train", config.world.data_dir)
+    for split in datasets.SPLITS:
+        datasets.load(config.world.data, split, config.world.data_dir)
 
 
 def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
@@ -72,19 +76,24 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
         print(f"note: {text}", file=sys.stderr)
     jobs = make_jobs(config, run.path)
     settings = config.run
-    run.log(f"{len(jobs)} jobs on engine {settings.engine}")
     quiet_flower()
-    with (
-        open_engine(
-            settings.engine,
-            workers=settings.workers,
-            num_cpus=settings.num_cpus,
-            num_gpus=settings.num_gpus,
-            timeout=settings.timeout,
-            address=settings.address,
-        ) as engine,
-        Progress(silent=quiet) as progress,
-    ):
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(
+                open_engine(
+                    settings.engine,
+                    workers=settings.workers,
+                    num_cpus=settings.num_cpus,
+                    num_gpus=settings.num_gpus,
+                    timeout=settings.timeout,
+                    address=settings.address,
+                )
+            )
+        except UserError:
+            run.withdraw()
+            raise
+        progress = stack.enter_context(Progress(silent=quiet))
+        run.log(f"{len(jobs)} jobs on engine {settings.engine}")
         progress.message(f"run directory {run.path}")
         at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
         Runner(run, engine, progress).execute(jobs, at_once)

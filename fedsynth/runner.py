@@ -62,6 +62,7 @@ class Runner:
     def _start(self, job: Job, pool: ThreadPoolExecutor) -> _Course:
         stages = len(tasks(job.world))
         if (self.run.path / _closing(job)).is_file():
+            self._tidy(job)
             return _Course(job, stages, closed=True)
         self.progress.job(job.name, stages)
         release = pool.submit(self.engine.run, job.text(), job.world.parties)
@@ -146,9 +147,13 @@ class Runner:
         self.progress.finish(job.name, text)
         self.run.log(f"{job.name}: {text}")
         self.run.write_text(_closing(job), "{}")
+        self._tidy(job)
+        course.closed = True
+
+    def _tidy(self, job: Job) -> None:
+        """Remove what nobody needs once a job is closed; a crash may have come in between."""
         self.run.drop_disclosed(job.name)
         forget_secrets(job)
-        course.closed = True
 
 
 def class_stages(job: Job) -> list[tuple[int, ...]]:

@@ -25,11 +25,18 @@ def setting(
     *,
     choices: Sequence[Any] | None = None,
     above: float | None = None,
+    below: float | None = None,
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Any:
     """A dataclass field with its one-line documentation and its limits."""
-    limits = {"choices": choices, "above": above, "at_least": at_least, "at_most": at_most}
+    limits = {
+        "choices": choices,
+        "above": above,
+        "below": below,
+        "at_least": at_least,
+        "at_most": at_most,
+    }
     return dataclasses.field(default=default, metadata={"about": about, **limits})
 
 
@@ -110,6 +117,8 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
             )
         if limits.get("above") is not None and not item > limits["above"]:
             raise UserError(f"{key}={item!r} must be above {limits['above']:g}.")
+        if limits.get("below") is not None and not item < limits["below"]:
+            raise UserError(f"{key}={item!r} must be below {limits['below']:g}.")
         if limits.get("at_least") is not None and not item >= limits["at_least"]:
             raise UserError(f"{key}={item!r} must be at least {limits['at_least']:g}.")
         if limits.get("at_most") is not None and not item <= limits["at_most"]:

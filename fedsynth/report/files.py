@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedsynth.errors import UserError
@@ -93,7 +93,7 @@ def make_directories(path: Path) -> list[Path]:
     return made
 
 
-def remove_directories(directories: list[Path]) -> None:
+def remove_directories(directories: Sequence[Path]) -> None:
     """Remove these directories, innermost first, as far as they are empty."""
     for directory in directories:
         with contextlib.suppress(OSError):

@@ -54,8 +54,9 @@ def release_name(method: str, epsilon: float, seed: int) -> str:
 class RunDirectory:
     """One run on disk. Make one with `create` (a new run) or `open` (resume, or read)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, made: Sequence[Path] | None = None) -> None:
         self.path = path
+        self._made = made  # directories of a new run that did not exist before it
         self._metrics = MetricsFile(path / METRICS)
         self._timings = MetricsFile(path / TIMINGS)
 
@@ -73,7 +74,7 @@ class RunDirectory:
             except OSError:
                 remove_directories(made)
                 raise
-        return cls(path)
+        return cls(path, made)
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -90,6 +91,13 @@ class RunDirectory:
                 leftover.unlink()
         run.settle_metrics()
         return run
+
+    def withdraw(self) -> None:
+        """Take back a new run that could not begin; one that was only opened stays as it is."""
+        if self._made is not None:
+            for name in (CONFIG, ENVIRONMENT, LOG):
+                (self.path / name).unlink(missing_ok=True)
+            remove_directories(self._made)
 
     @property
     def finished(self) -> bool:
