@@ -1,0 +1,30 @@
+"""Engines for the tests of the whole house. Ray takes seconds to start, so it starts once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fedsynth.engine.engine import Engine, open_engine
+
+
+@pytest.fixture(scope="session")
+def here() -> Iterator[Engine]:
+    """Everything in this process."""
+    with open_engine("inprocess") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def one_worker() -> Iterator[Engine]:
+    """Ray with one worker. It asks Ray for no CPU, so that other tests' workers are no trouble."""
+    with open_engine("ray", workers=1, num_cpus=0) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def two_workers(one_worker: Engine) -> Iterator[Engine]:
+    """Ray with two workers, beside the one."""
+    with open_engine("ray", workers=2, num_cpus=0) as engine:
+        yield engine

@@ -1,0 +1,469 @@
+"""What every method promises, tried on every method there is: drop one in and it is tested."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_runs as tiny
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedsynth.config import PRESETS
+from fedsynth.core import ReleasedModel, SyntheticSet
+from fedsynth.data import datasets
+from fedsynth.engine import checkpoint, session
+from fedsynth.engine.job import Job, _plan
+from fedsynth.engine.messages import PartyRefused
+from fedsynth.engine.session import StageParties
+from fedsynth.methods import all_methods, method
+from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy import private as private_module
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import flatten
+from fedsynth.privacy.guard import AggregateNoise, Guard
+from fedsynth.privacy.ledger import SLACK, Ledger, read_entries, total
+from fedsynth.privacy.noise import NoiseKey, NoiseStream
+from fedsynth.privacy.private import Records
+from fedsynth.report.store import RunDirectory
+from fedsynth.scenario import party_records, tasks
+from fedsynth.settings import build, describe
+
+NAMES = list(all_methods())
+PRIVATE = [name for name in NAMES if all_methods()[name].private]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method in a world, with its usual settings or with one choice made otherwise."""
+
+    name: str
+    world: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, self.world, *map(str, self.changes.values())])
+
+    def job(self, out: Path, noise_seed: int = 7) -> Job:
+        """The tiny job of this case."""
+        return tiny.tiny_job(self.name, out, self.world, self.changes, noise_seed=noise_seed)
+
+
+CASES = [
+    *(Case(name, world) for name in NAMES for world in tiny.WORLDS),
+    *(Case(name, "in_turn", changes) for name in NAMES for changes in tiny.variants(name)),
+]
+PLAIN = [case for case in CASES if not case.changes]
+
+each_method = pytest.mark.parametrize("name", NAMES)
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_plain_case = pytest.mark.parametrize("case", PLAIN, ids=str)
+each_private_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in PRIVATE], ids=str
+)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(here, tmp_path_factory) -> Callable[..., tuple[Job, dict[str, bytes]]]:
+    """All releases of a case, made in this process: the job and what it left."""
+    made: dict[str, tuple[Job, dict[str, bytes]]] = {}
+
+    def run(case: Case) -> tuple[Job, dict[str, bytes]]:
+        if str(case) not in made:
+            job = case.job(tmp_path_factory.mktemp(case.name) / "run")
+            tiny.release(job, here)
+            made[str(case)] = job, tiny.outputs(job.out)
+        return made[str(case)]
+
+    return run
+
+
+def stages_of(job: Job) -> range:
+    return range(len(tasks(job.world)))
+
+
+# Before any data is read
+
+
+@each_method
+def test_settings_are_frozen_documented_and_within_their_own_limits(name):
+    some = method(name)
+    assert some.name == name
+    assert some.summary
+    assert "\n" not in some.summary
+    defaults = build(some.Config, {})
+    assert build(some.Config, dataclasses.asdict(defaults)) == defaults
+    for key, default, about in describe(some.Config):
+        assert about, f"{name}.{key} has no documentation"
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(defaults, key, default)
+    assert set(some.presets) <= {*PRESETS, "test"}
+    for preset in PRESETS:
+        assert isinstance(build(some.Config, some.presets.get(preset, {})), some.Config)
+    assert build(some.Config, some.presets.get("paper", {})) == defaults, "defaults are the paper's"
+
+
+@each_case
+def test_a_plan_reads_no_data_and_is_always_the_same(case, monkeypatch, tmp_path):
+    def refuse(*_: object) -> None:
+        raise AssertionError("data was read")
+
+    for known in datasets._registry.values():
+        monkeypatch.setitem(
+            datasets._registry, known.name, dataclasses.replace(known, reader=refuse)
+        )
+    job = case.job(tmp_path)
+    for stage in stages_of(job):
+        plan = job.plan(stage)
+        _plan.cache_clear()
+        assert job.plan(stage) == plan
+        assert plan.method == case.name
+        assert [p.party for p in plan.parties] == [f.party for f in plan.task.parties]
+        assert [p.records for p in plan.parties] == [f.records for f in plan.task.parties]
+        for share in plan.parties:
+            assert 0 < share.sampling_rate <= 1
+            assert share.steps >= 1
+            assert share.bytes_up > 0
+            assert all(flatten(event) for event in share.views.values())
+            assert job.the_method.private == (share.noise_multiplier > 0)
+
+
+@each_method
+def test_a_plan_stays_within_the_budget_and_uses_it(name, tmp_path):
+    """The noise is not wasted: what is planned costs nearly what is allowed."""
+    for world in tiny.WORLDS:
+        job = tiny.tiny_job(name, tmp_path, world)
+        costs = []
+        for share in job.plan(0).parties:
+            costs.append(epsilon(share.event, job.budget.delta, job.budget.accounting))
+        assert max(costs) <= job.budget.epsilon * (1 + SLACK)
+        assert max(costs) > 0.9 * min(job.budget.epsilon, 1e9)
+
+
+# After a run
+
+
+@each_case
+def test_the_ledger_of_every_party_is_the_plan(case, undisturbed):
+    job, _ = undisturbed(case)
+    for stage in stages_of(job):
+        for share in job.plan(stage).parties:
+            entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
+            mine = [entry for entry in entries if entry.stage == stage]
+            assert flatten(total(mine)) == flatten(share.event)
+            spent = epsilon(total(entries), job.budget.delta, job.budget.accounting)
+            if job.the_method.private:
+                assert spent <= job.budget.epsilon * (1 + SLACK)
+            else:
+                assert spent == float("inf")
+            assert {entry.noise for entry in entries} == {f"noise_seed={job.noise_seed}"}
+
+
+@each_case
+def test_outcomes_are_finite_and_of_the_right_form(case, undisturbed):
+    job, _ = undisturbed(case)
+    run = RunDirectory(Path(job.out))
+    for stage in stages_of(job):
+        task = job.plan(stage).task
+        outcome = run.load_release(job.name, stage + 1)
+        if isinstance(outcome, ReleasedModel):
+            assert all(torch.isfinite(value).all() for value in outcome.state.values())
+            continue
+        assert isinstance(outcome, SyntheticSet)
+        assert outcome.images.shape == (len(outcome.labels), *task.data.shape)
+        assert outcome.labels.dtype == torch.int64
+        assert set(outcome.labels.tolist()) == set(task.classes)
+        assert outcome.images.dtype == torch.float32 or not job.the_method.private
+        assert torch.isfinite(outcome.pixels()).all()
+
+
+@each_plain_case
+def test_public_randomness_is_keyed(case, here, undisturbed, tmp_path):
+    """A run neither sees the global generators nor leaves a trace in them."""
+    _, expected = undisturbed(case)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    job = case.job(tmp_path / "run")
+    _plan.cache_clear()
+    tiny.release(job, here)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert random.getstate() == before[2]
+    assert tiny.outputs(job.out) == expected
+
+
+@each_plain_case
+def test_another_noise_seed_gives_another_release(case, here, undisturbed, tmp_path):
+    """Without noise, as in the references, it gives the same."""
+    _, first = undisturbed(case)
+    job = case.job(tmp_path / "run", noise_seed=8)
+    tiny.release(job, here)
+    other = tiny.outputs(job.out)
+    assert set(other) == set(first)
+    archives = [file for file in first if file.endswith(".npz")]
+    assert all((first[file] != other[file]) == job.the_method.private for file in archives)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.changes], ids=str)
+def test_every_choice_makes_a_difference(case, undisturbed):
+    """A setting without an effect is a trap."""
+    assert undisturbed(case)[1] != undisturbed(Case(case.name, case.world))[1]
+
+
+# Privacy
+
+FEW = 12  # records in a sample, so that the many calls stay cheap
+
+
+class Transcript:
+    """What the mechanisms of a run add noise to and what comes out, by the purpose of the noise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.before: dict[object, list[torch.Tensor]] = {}
+        self.after: dict[object, list[torch.Tensor]] = {}
+        self.bound: dict[object, float] = {}
+        self.full: dict[object, int] = {}
+        self.models: list[torch.nn.Module] = []
+        self._multiplier = threading.local()
+        self._replayed: Transcript | None = None
+        stream_of = NoiseKey.stream
+
+        def stream(key: NoiseKey, *purpose: object) -> NoiseStream:
+            made = stream_of(key, *purpose)
+            made.purpose = (key.secret, *purpose)  # type: ignore[attr-defined]
+            return made
+
+        monkeypatch.setattr(NoiseKey, "stream", stream)
+        monkeypatch.setattr(NoiseKey, "fingerprint", lambda *_: "whatever the data is")
+        monkeypatch.setattr(
+            NoiseStream, "poisson_sample", lambda stream, n, _rate: self._sample(stream, n)
+        )
+        for owner in (Guard, AggregateNoise):
+            for name, member in inspect.getmembers(owner, inspect.isfunction):
+                if "noise_multiplier" in inspect.signature(member).parameters:
+                    monkeypatch.setattr(owner, name, self._told(member))
+        self._add = guard_module.add_gaussian
+        self._clipped = guard_module.clipped_gradient_sum
+        monkeypatch.setattr(guard_module, "add_gaussian", self._noise)
+        monkeypatch.setattr(guard_module, "clipped_gradient_sum", self._gradient)
+
+    def replay(self) -> Transcript:
+        """Start over: the mechanisms now return what they returned before, whatever they got."""
+        old = object.__new__(Transcript)
+        old.before, old.after, old.bound, old.full = self.before, self.after, self.bound, self.full
+        self.before, self.after, self.bound, self._replayed = {}, {}, {}, old
+        return old
+
+    def _sample(self, stream: Any, records: int) -> torch.Tensor:
+        """A few records, always with the one that will be missing."""
+        last = (self._replayed or self).full.setdefault(stream.purpose, records) - 1
+        chosen = [*range(min(records, FEW)), *([last] if FEW <= last < records else [])]
+        return torch.tensor(chosen, dtype=torch.int64)
+
+    def _told(self, mechanism: Callable[..., Any]) -> Callable[..., Any]:
+        def tell(*arguments: Any, noise_multiplier: float, **named: Any) -> Any:
+            self._multiplier.value = noise_multiplier
+            return mechanism(*arguments, noise_multiplier=noise_multiplier, **named)
+
+        return tell
+
+    def _noise(self, values: list[torch.Tensor], std: float, stream: Any) -> list[torch.Tensor]:
+        assert stream.purpose not in self.before, "the same noise was drawn twice"
+        self.before[stream.purpose] = [value.clone() for value in values]
+        self.bound[stream.purpose] = std / self._multiplier.value
+        if self._replayed is None:
+            result = self._add(values, std, stream)
+        else:
+            result = self._replayed.after[stream.purpose]
+        self.after[stream.purpose] = [value.clone() for value in result]
+        return [value.clone() for value in result]
+
+    def _gradient(self, model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
+        self.models.append(model)
+        return self._clipped(model, *arguments, **named)
+
+
+def run_with(
+    records_of: Callable[[Records, int], Records], job: Job, engine: Any, patch: pytest.MonkeyPatch
+) -> dict[str, bytes]:
+    """A run in which the parties hold other records than everybody believes."""
+    patch.setattr(
+        session,
+        "party_records",
+        lambda world, party: records_of(party_records(world, party), party),
+    )
+    tiny.release(job, engine)
+    return {k: v for k, v in tiny.outputs(job.out).items() if k.endswith(".npz")}
+
+
+@each_private_case
+def test_a_record_moves_no_mechanism_beyond_its_bound_and_goes_no_other_way(
+    case, here, tmp_path, monkeypatch
+):
+    """Every mechanism of an adaptive run, under neighbouring data and the same past: what the noise
+    is added to moves by at most the bound that the noise was made for. With the mechanisms' answers
+    held fixed, the releases do not change, even if all data does: there is no other way out."""
+    transcript = Transcript(monkeypatch)
+    first = run_with(as_they_are, case.job(tmp_path / "a"), here, monkeypatch)
+    known = transcript.replay()
+    assert run_with(one_less, case.job(tmp_path / "b"), here, monkeypatch) == first
+    assert set(transcript.before) == set(known.before)
+    moves = []
+    for purpose, values in transcript.before.items():
+        squares = [((a - b) ** 2).sum() for a, b in zip(values, known.before[purpose], strict=True)]
+        moves.append(float(torch.stack(squares).sum().sqrt()) / transcript.bound[purpose])
+    assert max(moves) <= 1 + 1e-3
+    assert max(moves) > 1e-3, "the record that was left out did not count at all"
+    transcript.replay()
+    assert run_with(all_others, case.job(tmp_path / "c"), here, monkeypatch) == first
+    assert not any(isinstance(part, _BatchNorm) for m in transcript.models for part in m.modules())
+
+
+def as_they_are(records: Records, _party: int) -> Records:
+    """The records of everybody."""
+    return records
+
+
+def one_less(records: Records, party: int) -> Records:
+    """Party 0 without its last record."""
+    return Records(records.images[:-1], records.labels[:-1]) if party == 0 else records
+
+
+def all_others(records: Records, _party: int) -> Records:
+    """Other images at every party."""
+    return Records(255 - records.images, records.labels)
+
+
+@pytest.mark.parametrize("case", [case for case in PLAIN if case.name in PRIVATE], ids=str)
+def test_a_party_with_a_smaller_budget_refuses_and_nothing_is_released(
+    case, here, tmp_path, monkeypatch
+):
+    job = case.job(tmp_path / "run")
+    own = dataclasses.replace(job.budget, epsilon=job.budget.epsilon / 10)
+    real = Ledger
+
+    def frugal(path: Path, **facts: Any) -> Ledger:
+        return real(path, **{**facts, "budget": own if facts["party"] == 1 else job.budget})
+
+    monkeypatch.setattr(session, "Ledger", frugal)
+    with pytest.raises(PartyRefused, match=r"party 1 refused: party 1 refuses: .* of 1 at delta"):
+        tiny.release(job, here)
+    spent = total(read_entries(job.party_folder(1) / "ledger.jsonl"))
+    assert epsilon(spent, own.delta, own.accounting) <= own.epsilon * (1 + SLACK)
+    stage = next(s for s in stages_of(job) if 1 in [p.party for p in job.plan(s).parties])
+    assert not RunDirectory(Path(job.out)).has_release(job.name, stage + 1)
+
+
+# Crashes
+
+
+class Crash(BaseException):
+    """The process is gone; nothing in it may notice."""
+
+
+class Fuse:
+    """Counts the moments at which a crash would hurt, and crashes at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int | None = None) -> None:
+        self.count, self._at = 0, at
+        self._lock = threading.Lock()
+        for owner, name in (
+            (Ledger, "_append"),
+            (checkpoint._Files, "save"),
+            (RunDirectory, "write_bytes"),
+            (StageParties, "ask"),
+            (NoiseStream, "gaussian_like"),
+        ):
+            patch.setattr(owner, name, self._around(getattr(owner, name)))
+
+    def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def around(*arguments: Any, **named: Any) -> Any:
+            self._burn()
+            result = function(*arguments, **named)
+            self._burn()
+            return result
+
+        return around
+
+    def _burn(self) -> None:
+        with self._lock:
+            self.count += 1
+            if self.count == self._at:
+                raise Crash
+
+
+@pytest.fixture
+def saved_every_round(monkeypatch) -> None:
+    """Checkpoints after every round, not every ten seconds."""
+
+    def rounds(*arguments: Any, **named: Any) -> Iterator[int]:
+        return checkpoint.rounds(*arguments, **named, every_seconds=0)
+
+    monkeypatch.setattr(session, "rounds", rounds)
+    monkeypatch.setattr(private_module, "rounds", rounds)
+
+
+@pytest.mark.usefixtures("saved_every_round")
+@each_case
+def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path):
+    """Two crashes one after the other, at moments drawn anew for every case."""
+    _, expected = undisturbed(case)
+    with pytest.MonkeyPatch.context() as patch:
+        fuse = Fuse(patch)
+        tiny.release(case.job(tmp_path / "whole"), here)
+    job = case.job(tmp_path / "crashed")
+    moments = random.Random(str(case))
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            Fuse(patch, at=moments.randint(1, fuse.count))
+            try:
+                tiny.release(job, here)
+            except Crash:
+                released_is_paid_for(job)
+    tiny.release(job, here)
+    assert tiny.outputs(job.out) == expected
+
+
+def released_is_paid_for(job: Job) -> None:
+    """Whatever is on disk as a release stands in the ledgers with all its cost."""
+    run = RunDirectory(Path(job.out))
+    for stage in stages_of(job):
+        if run.has_release(job.name, stage + 1):
+            for share in job.plan(stage).parties:
+                entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
+                assert flatten(total(entries)) >= flatten(share.event)
+
+
+# Engines
+
+
+@each_plain_case
+def test_one_worker_equals_two_and_none(case, undisturbed, one_worker, two_workers, tmp_path):
+    _, expected = undisturbed(case)
+    for engine in (one_worker, two_workers):
+        job = case.job(tmp_path / str(engine.workers))
+        tiny.release(job, engine)
+        assert tiny.outputs(job.out) == expected
+
+
+def test_whole_runs_are_the_same_on_all_engines(here, two_workers, tmp_path):
+    """With evaluation, books and the merged ledger, all methods side by side."""
+    found = []
+    for engine in (here, two_workers):
+        out = tmp_path / str(len(found))
+        jobs = [tiny.tiny_job(name, out) for name in NAMES]
+        tiny.release_and_judge(jobs, engine)
+        found.append(tiny.outputs(out))
+    assert found[0] == found[1]
+    assert not any(name.startswith("disclosed/") for name in found[0])
+    assert b",accuracy," in found[0]["metrics.csv"]
