@@ -1,0 +1,194 @@
+"""How long does one NDPDC iteration take, against a plain one that follows the paper line by line?
+
+    python benchmarks/ndpdc_iteration.py [--widths 32 128] [--repeats 5] [--clock wall|cpu]
+
+The plain one handles a class at a time, by autograd, with the memory settings Python starts with;
+ours is the whole step as a party does it, with its sampling, its guard and its secret noise. Each
+lives in a fresh process with one thread; repetitions take turns and medians are compared. Data are
+random numbers: nothing here depends on what an image shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RECORDS, CLASSES, SPC, GROUP, NOISE, BOUND = 20_000, 10, 50, 50, 1.0, 1.0
+OURS, PLAIN = "fedsynth", "plain"
+TARGET = 1.3
+
+
+def plain_step(width: int) -> Callable[[int], None]:
+    """The specification as it is written: real and synthetic images of a class, class by class."""
+    import torch
+
+    from fedsynth.evaluation.augment import apply, draw
+    from fedsynth.models.classifiers import ConvNet
+
+    real, labels = _records()
+    pixels = real.float() / 127.5 - 1
+    images = torch.randn((CLASSES * SPC, 1, 28, 28), requires_grad=True)
+    sgd = torch.optim.SGD([images], 1.0, momentum=0.5)
+    members = [torch.nonzero(labels == c).flatten() for c in range(CLASSES)]
+    generator = torch.Generator().manual_seed(0)
+    strategy = ("color", "crop", "cutout", "scale", "rotate")
+
+    def clipped(rows: torch.Tensor) -> torch.Tensor:
+        return rows * (BOUND / rows.detach().norm(dim=1, keepdim=True)).clamp(max=1.0)
+
+    def step(_: int) -> None:
+        net = ConvNet(width)
+        loss = torch.zeros(())
+        for c, mine in enumerate(members):
+            chosen = mine[torch.rand(len(mine)) < GROUP / len(mine)]
+            params = draw(generator, strategy)
+            with torch.no_grad():
+                sums = clipped(net.embed(apply(pixels[chosen], params))).sum(0)
+                sums += NOISE * BOUND * torch.randn(sums.shape)
+            rows = clipped(net.embed(apply(images[c * SPC : (c + 1) * SPC], params)))
+            loss = loss + ((GROUP / SPC * rows.sum(0) - sums) ** 2).sum()
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+
+    return step
+
+
+always_open = ExitStack()  # what a party pays for in advance stays open until the process ends
+
+
+def our_step(width: int) -> Callable[[int], None]:
+    """One iteration inside a party."""
+    from functools import partial
+
+    import torch
+
+    from fedsynth.core import Budget, DataFacts, PartyFacts, PartyPlan
+    from fedsynth.methods._distribution import CondensedImages, class_rates, expected_records
+    from fedsynth.methods.ndpdc import NDPDCConfig
+    from fedsynth.privacy.events import gaussian, poisson
+    from fedsynth.privacy.guard import Guard
+    from fedsynth.privacy.ledger import Ledger
+    from fedsynth.privacy.noise import NoiseKey
+    from fedsynth.privacy.private import Private, Records
+
+    records = Records(*_records())
+    facts = PartyFacts(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
+    cfg = NDPDCConfig(width=width, spc=SPC, group=GROUP)
+    home = Path(tempfile.mkdtemp())
+    key = NoiseKey.from_seed(0, "party 0")
+    free = Budget(float("inf"), 1e-5)
+    guard = Guard(
+        plan=PartyPlan(0, RECORDS, gaussian(NOISE)),
+        stage=0,
+        ledger=Ledger(home / "ledger.jsonl", job="benchmark", party=0, budget=free, key=key),
+        key=key,
+        request_digest="benchmark",
+        data_fingerprint="benchmark",
+    )
+    private = Private(records, facts, workshop=home, fingerprint="benchmark")
+    rates = class_rates(GROUP, facts)
+    data = DataFacts("mnist", (1, 28, 28), CLASSES, (0.1307,), (0.3081,))
+    condensed = CondensedImages(cfg, data, rates, ("benchmark",))
+    scale = expected_records(rates, facts) / SPC
+    always_open.enter_context(guard.reserve(poisson(max(rates.values()), gaussian(NOISE)), 10_000))
+
+    def step(number: int) -> None:
+        now = condensed.step(number)
+        real: torch.Tensor = guard.noisy_class_sums(
+            private,
+            partial(condensed.real_rows, now),
+            width=condensed.width,
+            bound=BOUND,
+            noise_multiplier=NOISE,
+            rates=rates,
+            call=number,
+        )
+        condensed.match(now, real, scale, BOUND)
+
+    return step
+
+
+def _records():
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 256, (RECORDS, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    return images, torch.arange(RECORDS) % CLASSES
+
+
+def contestant(name: str, width: int) -> None:
+    """Be one contestant: one iteration and its times for every line on stdin."""
+    sys.path.insert(0, str(ROOT))
+    from fedsynth.engine.machine import pin_threads, prepare_worker
+
+    if name == OURS:
+        prepare_worker()
+    else:
+        pin_threads(1)
+    step = (our_step if name == OURS else plain_step)(width)
+    step(0)
+    for number, _ in enumerate(sys.stdin, start=1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        step(number)
+        print(time.perf_counter() - wall, time.process_time() - cpu, flush=True)
+
+
+def measure(width: int, repeats: int, clock: str) -> dict[str, float]:
+    """The median seconds of each contestant."""
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, __file__, "--contestant", name, str(width)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in (OURS, PLAIN)
+    }
+    times: dict[str, list[float]] = {name: [] for name in processes}
+    for _ in range(repeats):
+        for name, process in processes.items():
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("a contestant has no pipes")
+            process.stdin.write("\n")
+            process.stdin.flush()
+            wall, cpu = process.stdout.readline().split()
+            times[name].append(float(wall if clock == "wall" else cpu))
+    for process in processes.values():
+        process.communicate()
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--widths", type=int, nargs="+", default=[32])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--contestant", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.contestant:
+        contestant(args.contestant[0], int(args.contestant[1]))
+        return 0
+    good = True
+    for width in args.widths:
+        found = measure(width, args.repeats, args.clock)
+        ratio = found[PLAIN] / found[OURS]
+        good &= ratio >= TARGET
+        times = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in found.items())
+        print(
+            f"width {width}: {times}, {ratio:.2f}x faster (at least {TARGET} wanted), "
+            f"median {args.clock} time of {args.repeats}"
+        )
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
