@@ -46,7 +46,7 @@ from fedsynth.settings import setting
 
 LEAST_WEIGHT = 1e-3  # of a class whose noised count says it is not there
 FIFTHS = 5  # the learning rate falls after every fifth of the steps
-AS_WIDE = 8  # a step of the generator takes as long as one of a ConvNet of this width
+AS_WIDE = 20  # a step of the generator takes as long as one of a ConvNet of this width
 
 
 class FeatureMap(Protocol):

@@ -61,8 +61,8 @@ class DPMERF(EmbeddingMethod):
     source = "Harder et al. 2021, DP-MERF"
     Config = DPMERFConfig
     presets = {
-        "smoke": {"spc": 500, "steps": 500},
-        "laptop": {"spc": 1000},
+        "smoke": {"spc": 200, "steps": 250},
+        "laptop": {"spc": 1000, "steps": 1000},
         "paper": {},
     }
 
