@@ -27,7 +27,7 @@ from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
 PUBLIC = "public"  # the view of those who see only the end result
 CURATOR = "curator"  # the view of the one who receives every release
 
-_ROWS_AT_ONCE = 2048  # records whose rows are held at a time
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 1 << 25  # records whose rows are held at a time
 
 
 @dataclass
@@ -134,7 +134,8 @@ class Guard:
             mine = torch.nonzero(records.labels == name).flatten()
             chosen.append(mine[streams("sample", name).poisson_sample(len(mine), rate)])
         sums = torch.zeros(len(rates), width, device=self.device)
-        for part in torch.cat(chosen).split(_ROWS_AT_ONCE):
+        at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // width))
+        for part in torch.cat(chosen).split(at_once):
             names = records.labels[part]
             rows = contribution(records.pixels(part).to(self.device), names).flatten(1)
             if rows.shape != (len(part), width):

@@ -1,0 +1,198 @@
+"""What follows from the sketch without the records: pool, pool-net, features, and the released set.
+
+All of it is post-processing of noised sums and of sets that are public already, drawn with public
+randomness: whoever has the sketch could do it. A party that releases alone does it at home; in the
+joint form the curator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch.nn import functional
+
+from fedsynth.core import DataFacts, Outcome, SyntheticSet
+from fedsynth.evaluation.augment import random_affine
+from fedsynth.methods._sketch import ClassModel, decode
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._teacher import FeatureMap, Head, first_head, gradient_factors, places_in
+from fedsynth.models.enrichment import elastic
+from fedsynth.models.poolnet import AT_ONCE, train_pool_net
+from fedsynth.privacy.outer import clipped_outer_sum
+from fedsynth.randomness import torch_generator
+
+PIXEL_NOISE = 0.02
+MOST_MIXED = 0.5
+DRAWN_AT_ONCE = 2000
+
+
+def sketched(
+    sums: torch.Tensor,
+    classes: Sequence[int],
+    recipe: Recipe,
+    data: DataFacts,
+    *,
+    noise: float,
+    records: int,
+) -> dict[int, ClassModel]:
+    """The classes behind their noised sums, whose entries carry N(0, noise^2). No class is taken
+    for smaller than a tenth of an even share of the records."""
+    least = 0.1 * records / len(classes)
+    side = data.shape[-1]
+    return {
+        name: decode(row, recipe.frequencies, side=side, noise=noise, at_least=least)
+        for name, row in zip(classes, sums, strict=True)
+    }
+
+
+def pictures(
+    models: Sequence[ClassModel],
+    each: int,
+    recipe: Recipe,
+    *,
+    side: int,
+    generator: torch.Generator,
+    temperature: float,
+) -> torch.Tensor:
+    """`each` images of every class, one class after another, bent and enriched."""
+    made = []
+    for model in models:
+        for n in _pieces(each):
+            images, norms = model.sample(n, side, generator, temperature)
+            images = recipe.prior.intensity(images, norms)
+            images = elastic(images, generator, recipe.elastic)
+            enriched = recipe.prior.enrich(images, generator)
+            chosen = torch.rand(n, generator=generator) < recipe.enriched
+            made.append(torch.where(chosen.view(-1, 1, 1, 1), enriched, images))
+    return torch.cat(made)
+
+
+def _pieces(n: int) -> list[int]:
+    return [min(DRAWN_AT_ONCE, n - at) for at in range(0, n, DRAWN_AT_ONCE)]
+
+
+class Lesson:
+    """From class models to a feature map and a first head, and from a taught head to a set."""
+
+    def __init__(
+        self,
+        cfg: SketchTeachConfig,
+        recipe: Recipe,
+        data: DataFacts,
+        models: Mapping[int, ClassModel],
+        *,
+        earlier: SyntheticSet | None,
+        key: tuple[object, ...],
+        device: torch.device,
+    ) -> None:
+        """`earlier` holds images of other classes that the head must tell from these."""
+        self._cfg, self._recipe, self._data, self._key = cfg, recipe, data, key
+        self._models = models
+        strangers: list[int] = [] if earlier is None else sorted(set(earlier.labels.tolist()))
+        self.order = [*models, *(c for c in strangers if c not in models)]
+        side = data.shape[-1]
+        generator = torch_generator(*key, "pool")
+        pool = pictures(
+            list(models.values()),
+            cfg.pool,
+            recipe,
+            side=side,
+            generator=generator,
+            temperature=1.0,
+        )
+        names = torch.tensor(list(models)).repeat_interleave(cfg.pool)
+        if earlier is not None:
+            pool = torch.cat([pool, earlier.pixels()])
+            names = torch.cat([names, earlier.labels])
+        self.net = train_pool_net(
+            pool,
+            places_in(names, self.order),
+            len(self.order),
+            width=cfg.width,
+            steps=cfg.pool_steps,
+            key=key,
+            device=device,
+        )
+        self.features = FeatureMap.fit(self.net, pool, cfg.scattering)
+        rows = self.features(pool)
+        with torch.inference_mode():
+            logits = [self.net(part.to(device)) for part in pool.split(AT_ONCE)]
+        self._start = first_head(rows, torch.cat(logits))
+        own = len(models) * cfg.pool
+        self._negatives = (rows[own:], places_in(names[own:], self.order))
+
+    def head(self) -> Head:
+        """The head before it has met a record."""
+        recipe = self._recipe
+        return Head(self._start, steps=recipe.steps, rate=self._cfg.rate, momentum=recipe.momentum)
+
+    def mean_gradient(
+        self, weights: torch.Tensor, total: torch.Tensor, records: int
+    ) -> torch.Tensor:
+        """The gradient over the records (`total` is their noised sum) and over earlier images, a
+        class of which weighs as much as a class of records."""
+        rows, places = self._negatives
+        if not len(rows):
+            return total / records
+        strangers = len(places.unique())
+        weight = records / len(self._models) * strangers / len(rows)
+        left, right = gradient_factors(weights, rows, places)
+        others = clipped_outer_sum(left, right, self._cfg.clip)
+        return (total + weight * others) / (records + weight * len(rows))
+
+    def released(self, weights: torch.Tensor) -> SyntheticSet:
+        """The set: fresh images, more varied than the pool, with the head's opinion of each."""
+        cfg, recipe, side = self._cfg, self._recipe, self._data.shape[-1]
+        generator = torch_generator(*self._key, "set")
+        models = list(self._models.values())
+        images = pictures(
+            models,
+            recipe.spc,
+            recipe,
+            side=side,
+            generator=generator,
+            temperature=cfg.temperature,
+        )
+        images = images[torch.randperm(len(images), generator=generator)]
+        images = torch.cat([random_affine(part, generator) for part in images.split(DRAWN_AT_ONCE)])
+        mixed = torch.rand(len(images), generator=generator) < recipe.mix
+        other = torch.rand(len(images), generator=generator) * MOST_MIXED * mixed
+        other = other.view(-1, 1, 1, 1)
+        images = (1 - other) * images + other * images.roll(1, 0)
+        images = images + PIXEL_NOISE * torch.randn(images.shape, generator=generator)
+        images = (images.clamp(0, 1) * 255).round() / 255
+        logits = self.features(images) @ weights.T
+        return self._labelled(images, logits.cpu())
+
+    def _labelled(self, images: torch.Tensor, logits: torch.Tensor) -> SyntheticSet:
+        names = torch.tensor(self.order)
+        labels = names[logits.argmax(dim=1)]
+        if self._cfg.labels == "hard":
+            return SyntheticSet(images, labels)
+        soft = torch.zeros(len(images), self._data.classes)
+        soft[:, names] = functional.softmax(logits, dim=1)
+        return SyntheticSet(images, labels, soft)
+
+
+def shown_negatives(cfg: SketchTeachConfig, inherited: Sequence[Outcome]) -> SyntheticSet | None:
+    """What the next teacher is shown of earlier sets: the first images of every class."""
+    sets = [outcome for outcome in inherited if isinstance(outcome, SyntheticSet)]
+    if not cfg.negatives or not sets:
+        return None
+    hard = SyntheticSet.join([replace(outcome, soft=None) for outcome in sets])
+    first = [
+        torch.nonzero(hard.labels == name).flatten()[: cfg.negatives]
+        for name in hard.labels.unique()
+    ]
+    chosen = torch.cat(first)
+    return SyntheticSet(hard.images[chosen], hard.labels[chosen])
+
+
+def others_than(own: Sequence[int], earlier: SyntheticSet | None) -> SyntheticSet | None:
+    """Earlier images without those of classes that records speak for themselves."""
+    if earlier is None:
+        return None
+    others = ~torch.isin(earlier.labels, torch.tensor(list(own)))
+    return SyntheticSet(earlier.images[others], earlier.labels[others]) if others.any() else None

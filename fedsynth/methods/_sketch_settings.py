@@ -1,0 +1,139 @@
+"""The settings of sketch_teach, and how those left open follow from the data and the budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedsynth.core import Budget, Task
+from fedsynth.errors import UserError
+from fedsynth.methods._sketch import sketch_width
+from fedsynth.methods._teacher import multipliers
+from fedsynth.models.enrichment import PRIORS, Prior, prior
+from fedsynth.privacy.calibration import gaussian_mu
+from fedsynth.settings import setting
+
+SHAPE = (1, 28, 28)
+DIGITS, CLOTHES = "digits", "clothes"
+KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
+HAND_WRITTEN = {DIGITS: "strokes", CLOTHES: "textures"}
+CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
+    DIGITS: (
+        {"frequencies": 12, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 4000}
+        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+        {"frequencies": 16, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 4000}
+        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+    ),
+    CLOTHES: (
+        {"frequencies": 10, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 4000}
+        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+        {"frequencies": 20, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 5000}
+        | {"mix": 0.3, "elastic": 0.4, "enriched": 0.5},
+    ),
+}
+USUAL = 6000  # records a class for which the two columns were chosen
+LEAST = {"frequencies": 5, "steps": 20}  # these go on falling below epsilon 1
+
+
+@dataclass(frozen=True)
+class SketchTeachConfig:
+    """Settings of sketch_teach; none: chosen by data set and budget (`CHOSEN`)."""
+
+    spc: int | None = setting(None, "synthetic images a class; none: by budget", at_least=1)
+    labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
+    prior: str = setting("auto", f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
+    scattering: bool = setting(True, "scattering features beside those of the pool-net")
+    frequencies: int | None = setting(
+        None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=24
+    )
+    share: float | None = setting(
+        None, "share f of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
+    )
+    steps: int | None = setting(None, "teacher steps T; none: by budget", at_least=2)
+    rate: float = setting(400.0, "learning rate of the teacher", above=0)
+    momentum: float | None = setting(
+        None, "momentum of the teacher; none: by budget", at_least=0, at_most=0.99
+    )
+    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
+    pool: int = setting(2000, "images a class to train the pool-net on", at_least=10)
+    pool_steps: int = setting(700, "steps of the pool-net's training", at_least=1)
+    width: int = setting(32, "width of the pool-net", at_least=4)
+    temperature: float = setting(1.15, "spread of the released set's samples", above=0)
+    mix: float | None = setting(
+        None, "share of images mixed with another; none: by budget", at_least=0, at_most=1
+    )
+    elastic: float | None = setting(None, "bending in pixels; none: by budget", at_least=0)
+    enriched: float | None = setting(
+        None, "share of images the prior works on; none: by budget", at_least=0, at_most=1
+    )
+    negatives: int = setting(
+        1000, "earlier images a class shown to the next party's teacher; 0: none", at_least=0
+    )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every number of one release."""
+
+    prior: Prior
+    frequencies: int
+    share: float
+    steps: int
+    momentum: float
+    spc: int
+    mix: float
+    elastic: float
+    enriched: float
+    sketch_multiplier: float
+    teacher_multiplier: float
+
+    @property
+    def sketch_width(self) -> int:
+        """Numbers in the sketch of a class."""
+        return sketch_width(self.frequencies)
+
+    @staticmethod
+    def of(
+        cfg: SketchTeachConfig, task: Task, budget: Budget, records: int, noises: int = 1
+    ) -> Recipe:
+        """What a sum over `records` records allows under this budget, when it carries the noise
+        `noises` times.
+
+        Between the two budgets that settings were chosen at, they follow the logarithm of epsilon;
+        a sum over fewer records a class drowns in noise as under a smaller epsilon."""
+        if task.data.shape != SHAPE:
+            raise UserError(
+                f"sketch_teach works on grey images of 28x28 pixels; data={task.data.name} has "
+                f"{'x'.join(map(str, task.data.shape))} (channels, height, width). Data sets that "
+                f"fit: {', '.join(KINDS)}, and your own arrays of that shape."
+            )
+        kind = KINDS.get(task.data.name)
+        usual = USUAL * max(1, len(task.classes)) * math.sqrt(noises)
+        strength = budget.epsilon * records / usual
+        place = math.log10(max(strength, 1e-6))
+        low, high = CHOSEN[kind or CLOTHES]
+        chosen = {name: _between(name, low[name], high[name], place) for name in low}
+        chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
+        automatic = HAND_WRITTEN[kind] if kind else "none"
+        mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
+        steps = round(chosen["steps"])
+        noise = multipliers(mu, chosen["share"], steps)
+        return Recipe(
+            prior(automatic if cfg.prior == "auto" else cfg.prior),
+            round(chosen["frequencies"]),
+            chosen["share"],
+            steps,
+            chosen["momentum"],
+            round(chosen["spc"]),
+            chosen["mix"],
+            chosen["elastic"],
+            chosen["enriched"],
+            *noise,
+        )
+
+
+def _between(name: str, low: float, high: float, place: float) -> float:
+    """The value at log10(epsilon) = place, from those at 0 and 1."""
+    inside = min(place, 1.0) if name in LEAST else min(max(place, 0.0), 1.0)
+    return max(low + (high - low) * inside, LEAST.get(name, 0.0))

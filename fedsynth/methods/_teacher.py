@@ -1,0 +1,151 @@
+"""The private teacher: a linear head on fixed features, and the features themselves.
+
+The features of an image are those of the pool-net and, unless left out, its scattering transform,
+whitened with the statistics of synthetic images: all of it public and the same for every image.
+Only the gradient of the head is private, and whoever supplies it decides what it costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from fedsynth.core import Arrays
+from fedsynth.models.poolnet import PoolNet
+from fedsynth.models.scattering import scattering
+
+RIDGE = 0.005  # of the largest eigenvalue: directions below it are not blown up
+CONSTANT = 0.3  # the last feature, in place of a bias
+HEAD_RIDGE = 1e-3  # of the mean squared feature, where the head starts
+AT_ONCE = 4096
+_NET = "net."
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Images on the pixel scale to rows of features whose mean square length is about 1."""
+
+    net: PoolNet
+    block_scales: torch.Tensor  # one a block: pool-net, scattering
+    centre: torch.Tensor
+    whitening: torch.Tensor
+
+    @staticmethod
+    def fit(net: PoolNet, pool: torch.Tensor, with_scattering: bool) -> FeatureMap:
+        """The map whose statistics are those of these synthetic images."""
+        device = net.classifier.weight.device
+        blocks = _blocks(net, pool, with_scattering)
+        scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(1e-6) for b in blocks])
+        rows = torch.cat([b * s for b, s in zip(blocks, scales, strict=True)], dim=1)
+        centre = rows.mean(0)
+        rows = rows - centre
+        values, vectors = torch.linalg.eigh((rows.T @ rows).double() / len(rows))
+        values = values.clamp_min(0)
+        gains = (values + RIDGE * values[-1]).rsqrt()
+        length = float((values * gains**2).sum().sqrt())
+        whitening = (vectors * (gains / length)).float().to(device)
+        return FeatureMap(net, scales, centre, whitening)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return len(self.centre) + 1
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """One row an image, each from its own image alone."""
+        rows = torch.zeros(len(images), self.width, device=self.centre.device)
+        rows[:, -1] = CONSTANT
+        for at in range(0, len(images), AT_ONCE):
+            part = images[at : at + AT_ONCE].to(self.centre.device)
+            blocks = _blocks(self.net, part, len(self.block_scales) > 1)
+            raw = torch.cat([b * s for b, s in zip(blocks, self.block_scales, strict=True)], dim=1)
+            rows[at : at + len(part), :-1] = (raw - self.centre) @ self.whitening
+        return rows
+
+    def arrays(self) -> Arrays:
+        """All of it as arrays, for those who have to compute the same features."""
+        own = {"scales": self.block_scales, "centre": self.centre, "whitening": self.whitening}
+        return own | {_NET + name: value for name, value in self.net.state_dict().items()}
+
+    @staticmethod
+    def of_arrays(arrays: Arrays, net_width: int, classes: int, device: torch.device) -> FeatureMap:
+        """The map that `arrays` describes, for images of 28 pixels a side."""
+        with torch.device("meta"):
+            net = PoolNet(net_width, classes, 28)
+        weights = {k.removeprefix(_NET): v for k, v in arrays.items() if k.startswith(_NET)}
+        net.load_state_dict(weights, assign=True)
+        own = (arrays[name].to(device) for name in ("scales", "centre", "whitening"))
+        return FeatureMap(net.to(device).eval(), *own)
+
+
+def _blocks(net: PoolNet, images: torch.Tensor, with_scattering: bool) -> list[torch.Tensor]:
+    blocks = [net.embed(images)]
+    if with_scattering:
+        blocks.append(scattering(images.to(blocks[0].device)))
+    return blocks
+
+
+def first_head(rows: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The linear head [classes, features] nearest to these logits: ridge regression."""
+    logits = (logits - logits.mean(dim=1, keepdim=True)).double()
+    rows = rows.double()
+    gram = rows.T @ rows / len(rows)
+    ridge = HEAD_RIDGE * gram.diagonal().mean()
+    gram.diagonal().add_(ridge)
+    return torch.linalg.solve(gram, rows.T @ logits / len(rows)).T.float().contiguous()
+
+
+def gradient_factors(
+    weights: torch.Tensor, rows: torch.Tensor, places: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cross-entropy's gradient at a linear head, record by record, as left (outer) right."""
+    residuals = functional.softmax(rows @ weights.T, dim=1)
+    residuals[torch.arange(len(places), device=rows.device), places.to(rows.device)] -= 1
+    return residuals, rows
+
+
+class Head:
+    """A linear head that descends with a heavy ball; its result averages the second half."""
+
+    def __init__(self, start: torch.Tensor, *, steps: int, rate: float, momentum: float) -> None:
+        self.weights = start.clone()
+        self.velocity = torch.zeros_like(start)
+        self.total = torch.zeros_like(start)
+        self._steps, self._rate, self._momentum = steps, rate, momentum
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint must keep; restored in place."""
+        return {"weights": self.weights, "velocity": self.velocity, "total": self.total}
+
+    def step(self, number: int, gradient: torch.Tensor) -> None:
+        """Step `number`, counted from 0, along the mean gradient."""
+        self.velocity.mul_(self._momentum).add_(gradient.to(self.velocity))
+        self.weights.sub_(self.velocity, alpha=self._rate)
+        if number >= self._steps // 2:
+            self.total.add_(self.weights)
+
+    def result(self) -> torch.Tensor:
+        """The mean of the weights after the steps of the second half."""
+        return self.total / (self._steps - self._steps // 2)
+
+
+def multipliers(mu: float, share: float, steps: int) -> tuple[float, float]:
+    """Noise multipliers of the sketch and of each of `steps` gradients that spend mu together.
+
+    >>> sketch, teacher = multipliers(1.0, 0.36, 4)
+    >>> round(sketch, 6), round(teacher, 6), round((1 / sketch**2 + 4 / teacher**2) ** 0.5, 6)
+    (1.666667, 2.5, 1.0)
+    """
+    return 1 / (mu * math.sqrt(share)), math.sqrt(steps / (1 - share)) / mu
+
+
+def places_in(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The place of each label in `order`, for labels that are all there."""
+    lookup = torch.full((max(order) + 1,), -1, dtype=torch.int64)
+    lookup[list(order)] = torch.arange(len(order))
+    return lookup[labels.cpu()]

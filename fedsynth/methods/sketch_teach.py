@@ -1,0 +1,169 @@
+"""sketch_teach: a small noised sketch of each class, a private teacher on top, a set from both.
+
+Two Gaussian mechanisms share the budget by exact Gaussian differential privacy. The first releases
+one vector a class: mean and second moment of the low-frequency shape, count, and norm. Images drawn
+from it, made livelier by a prior written by hand, train a network whose features, next to a fixed
+scattering transform, are good for the real images too. The second releases T full-batch gradients
+of a linear head on those features: the teacher. It labels fresh images, and they are the release.
+
+A record moves its class's sketch by at most 1.128 and every gradient sum by at most C. The rest is
+post-processing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.core import (
+    Budget,
+    Method,
+    Outcome,
+    Parties,
+    PartyFacts,
+    PartyPlan,
+    Plan,
+    Release,
+    Request,
+    SyntheticSet,
+    Task,
+    Work,
+)
+from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
+from fedsynth.methods._matching import set_bytes
+from fedsynth.methods._sketch import BOUND, contribution
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._teacher import FeatureMap, gradient_factors, places_in
+from fedsynth.models.poolnet import BATCH
+from fedsynth.privacy.events import composed, gaussian, repeated
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.private import Private, Records
+
+SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
+TEST = {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3}
+LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
+
+
+class SketchTeach(Method):
+    """One-shot: the party sketches, learns features from the sketch, teaches, labels, releases."""
+
+    name = "sketch_teach"
+    summary = (
+        "A noised sketch of each class, and a private teacher that labels images drawn from it"
+    )
+    source = "this project"
+    Config = SketchTeachConfig
+    paper_convention = "pld"
+    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+
+    def inherits(self, cfg: SketchTeachConfig) -> bool:
+        return cfg.negatives > 0
+
+    def plan(self, cfg: SketchTeachConfig, task: Task, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+        assumes = ("the number of records of each party", "the classes a party holds")
+        return Plan(self.name, task, budget, parties, assumes=assumes)
+
+    def _party_plan(
+        self, cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget
+    ) -> PartyPlan:
+        recipe = recipe_of(cfg, task, facts, budget)
+        held, strangers = len(facts.class_counts), len(task.seen) - len(task.classes)
+        soft = 4 * task.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
+        return PartyPlan(
+            facts.party,
+            facts.records,
+            event=event_of(recipe),
+            steps=1 + recipe.steps,
+            noise_multiplier=recipe.teacher_multiplier,
+            bytes_up=set_bytes(task, held, recipe.spc) + soft,
+            bytes_down=set_bytes(task, strangers, cfg.negatives),
+            work=work_of(cfg, facts.records + held * (cfg.pool + recipe.spc)),
+        )
+
+    def party(
+        self, cfg: SketchTeachConfig, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> Release:
+        facts, data = private.facts, plan.task.data
+        recipe = recipe_of(cfg, plan.task, facts, plan.budget)
+        classes = held_classes(plan.task, facts)
+        sums = guard.noisy_class_sums(
+            private,
+            lambda pixels, _: contribution(pixels, recipe.frequencies),
+            width=recipe.sketch_width,
+            bound=BOUND,
+            noise_multiplier=recipe.sketch_multiplier,
+            rates=dict.fromkeys(classes, 1.0),
+        )
+        noise = BOUND * recipe.sketch_multiplier
+        models = sketched(sums, classes, recipe, data, noise=noise, records=facts.records)
+        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
+        sent = request.arrays
+        earlier = SyntheticSet(sent["images"], sent["labels"]) if sent else None
+        lesson = Lesson(
+            cfg,
+            recipe,
+            data,
+            models,
+            earlier=others_than(classes, earlier),
+            key=key,
+            device=guard.device,
+        )
+        head = lesson.head()
+        rows = private.records.map(partial(rows_and_places, lesson.features, lesson.order))
+        with guard.reserve(gaussian(recipe.teacher_multiplier), recipe.steps, "teacher"):
+            for step in private.rounds(recipe.steps, head.state):
+                total = guard.noisy_outer_sum(
+                    private,
+                    rows.map(lambda known: gradient_factors(head.weights, *known)),
+                    bound=cfg.clip,
+                    noise_multiplier=recipe.teacher_multiplier,
+                    call=step,
+                )
+                head.step(step, lesson.mean_gradient(head.weights, total, facts.records))
+        made = lesson.released(head.result())
+        soft = {} if made.soft is None else {"soft": made.soft}
+        return guard.release({"images": made.images, "labels": made.labels, **soft})
+
+    def serve(self, cfg: SketchTeachConfig, plan: Plan, parties: Parties) -> Outcome:
+        earlier = shown_negatives(cfg, parties.inherited)
+        sent = {} if earlier is None else {"images": earlier.images, "labels": earlier.labels}
+        releases = parties.ask(parties.who, Request(arrays=sent, numbers={"seed": parties.seed}))
+        return SyntheticSet.join(
+            [
+                SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays.get("soft"))
+                for r in releases
+            ]
+        )
+
+
+def recipe_of(cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget) -> Recipe:
+    """The recipe of a party that releases alone."""
+    alone = Task(task.data, 0, 1, (facts,), held_classes(task, facts), task.seen)
+    return Recipe.of(cfg, alone, budget, facts.records)
+
+
+def held_classes(task: Task, facts: PartyFacts) -> tuple[int, ...]:
+    """The classes a party says it holds, in the order of the stage."""
+    return tuple(c for c in task.classes if c in facts.class_counts)
+
+
+def event_of(recipe: Recipe) -> DpEvent:
+    """All a record's party spends: one Gaussian for the sketch, one for each teacher step."""
+    teacher = repeated(gaussian(recipe.teacher_multiplier), recipe.steps)
+    return composed([gaussian(recipe.sketch_multiplier), teacher])
+
+
+def rows_and_places(
+    features: FeatureMap, order: list[int], records: Records
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the teacher needs of the records, each row from its own record alone."""
+    return features(records.pixels()), places_in(records.labels, order)
+
+
+def work_of(cfg: SketchTeachConfig, images: int, trained: bool = True) -> tuple[Work, ...]:
+    """Features of so many images, each about a forward pass, and the pool-net's training."""
+    steps = images // (3 * BATCH) + (cfg.pool_steps if trained else 0)
+    return (Work("train", cfg.width, BATCH, steps),)

@@ -1,0 +1,286 @@
+"""The parts of sketch_teach against naive ones; what every method promises is tested elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from fedsynth.core import Budget, DataFacts, PartyFacts, Request, SyntheticSet, Task
+from fedsynth.data import datasets
+from fedsynth.errors import UserError
+from fedsynth.methods import method
+from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
+from fedsynth.methods._sketch import contribution
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._teacher import (
+    FeatureMap,
+    Head,
+    first_head,
+    gradient_factors,
+    multipliers,
+    places_in,
+)
+from fedsynth.methods.sketch_teach_joint import _rows, features_digest, keep_features
+from fedsynth.models.poolnet import PoolNet
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.private import Private, Records
+from fedsynth.randomness import default_seed, torch_generator
+from fedsynth.settings import build
+
+CPU = torch.device("cpu")
+SHAPES = datasets.info("shapes").facts
+
+
+def task(data: str, records: int = 60_000, classes: int = 10) -> Task:
+    held = tuple(range(classes))
+    facts = PartyFacts(0, records, dict.fromkeys(held, records // classes))
+    return Task(datasets.info(data).facts, 0, 1, (facts,), held, held)
+
+
+def recipe(data: str, eps: float, records: int = 60_000, **changes: object) -> Recipe:
+    cfg = build(SketchTeachConfig, changes)
+    return Recipe.of(cfg, task(data, records), Budget(eps, 1e-5), records)
+
+
+# The teacher
+
+
+def rows_and_labels(n: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(n, 7, generator=generator), torch.arange(n) % 4
+
+
+def test_gradient_factors_are_the_gradients_of_single_records() -> None:
+    rows, places = rows_and_labels()
+    weights = torch.randn(4, 7, generator=torch.Generator().manual_seed(4))
+    left, right = gradient_factors(weights, rows, places)
+    for i in range(len(rows)):
+        variable = weights.clone().requires_grad_()
+        loss = functional.cross_entropy(rows[i : i + 1] @ variable.T, places[i : i + 1])
+        (slope,) = torch.autograd.grad(loss, variable)
+        torch.testing.assert_close(torch.outer(left[i], right[i]), slope, rtol=1e-4, atol=1e-6)
+        product = float(left[i].norm() * right[i].norm())
+        assert float(slope.norm()) == pytest.approx(product, rel=1e-4)
+
+
+def test_the_head_is_a_heavy_ball_whose_second_half_is_averaged() -> None:
+    head = Head(torch.tensor([[2.0]]), steps=5, rate=0.1, momentum=0.5)
+    weight, velocity, kept = 2.0, 0.0, []
+    for step in range(5):
+        head.step(step, torch.tensor([[weight - 1.0]]))
+        velocity = 0.5 * velocity + (weight - 1.0)
+        weight -= 0.1 * velocity
+        kept.append(weight)
+    assert float(head.weights) == pytest.approx(weight)
+    assert float(head.result()) == pytest.approx(sum(kept[2:]) / 3)
+
+
+def test_the_first_head_agrees_with_the_logits_it_was_made_from() -> None:
+    rows = torch.randn(500, 6, generator=torch.Generator().manual_seed(5))
+    truth = torch.randn(3, 6, generator=torch.Generator().manual_seed(6))
+    logits = rows @ truth.T + 5.0  # a constant for all classes changes no probability
+    found = rows @ first_head(rows, logits).T
+    torch.testing.assert_close(found.softmax(1), logits.softmax(1), rtol=0, atol=0.02)
+
+
+def feature_map(scattering: bool = True, width: int = 4) -> tuple[FeatureMap, torch.Tensor]:
+    with default_seed("features"):
+        net = PoolNet(width, 3, 28).eval()
+    pool = torch.rand(300, 1, 28, 28, generator=torch_generator("pool"))
+    return FeatureMap.fit(net, pool, scattering), pool
+
+
+@pytest.mark.parametrize("scattering", [True, False])
+def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(scattering: bool) -> None:
+    features, pool = feature_map(scattering)
+    rows = features(pool)
+    assert rows.shape == (300, features.width)
+    assert features.width == 4 * 2 * 9 + (729 if scattering else 0) + 1
+    assert (rows[:, -1] == 0.3).all()
+    white = rows[:, :-1]
+    assert float(white.mean(0).abs().max()) < 1e-3
+    assert float(white.square().sum(1).mean()) == pytest.approx(1.0, rel=1e-2)
+    covariance = white.T @ white
+    off = covariance - torch.diag(covariance.diagonal())
+    assert float(off.abs().max()) < 1e-2 * float(covariance.diagonal().max())
+    torch.testing.assert_close(features(pool[7:9]), rows[7:9], rtol=1e-3, atol=1e-4)
+
+
+def test_features_travel_as_arrays() -> None:
+    features, pool = feature_map()
+    again = FeatureMap.of_arrays(features.arrays(), 4, 3, CPU)
+    assert torch.equal(again(pool[:5]), features(pool[:5]))
+
+
+# Settings and budget
+
+
+def test_the_chosen_settings_are_those_of_the_table() -> None:
+    for data, eps, expected in (
+        ("mnist", 1, (12, 0.4, 60, 0.8, 4000, 0.5, 1.2, 1.0, "strokes")),
+        ("mnist", 10, (16, 0.4, 100, 0.9, 4000, 0.5, 1.2, 1.0, "strokes")),
+        ("fashion_mnist", 1, (10, 0.5, 60, 0.8, 4000, 0.5, 1.2, 1.0, "textures")),
+        ("fashion_mnist", 10, (20, 0.6, 100, 0.9, 5000, 0.3, 0.4, 0.5, "textures")),
+    ):
+        r = recipe(data, eps)
+        found = (r.frequencies, r.share, r.steps, r.momentum, r.spc, r.mix, r.elastic, r.enriched)
+        assert (*found, r.prior.name) == pytest.approx(expected)
+
+
+def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
+    details = [recipe("mnist", eps).frequencies for eps in (0.02, 0.2, 1, 3, 10, 100)]
+    assert details == sorted(details)
+    assert details[0] >= 2
+    assert details[-1] == 16
+    assert recipe("mnist", 1, records=600).frequencies < 12
+    many = Recipe.of(SketchTeachConfig(), task("mnist"), Budget(1, 1e-5), 60_000, 100)
+    assert many.frequencies == recipe("mnist", 0.1).frequencies
+    assert recipe("mnist", 0.1, frequencies=14, share=0.7, prior="none").frequencies == 14
+
+
+@given(st.floats(0.05, 20.0), st.sampled_from(["pld", "rdp"]))
+@settings(max_examples=10, deadline=None)
+def test_both_releases_together_cost_the_budget(eps: float, accounting: str) -> None:
+    budget = Budget(eps, 1e-5, accounting=accounting)
+    share = method("sketch_teach").plan(SketchTeachConfig(), task("mnist"), budget).parties[0]
+    spent = epsilon(share.event, 1e-5, accounting)
+    assert eps * (1 - 1e-3) <= spent <= eps * (1 + 1e-9)
+
+
+def test_the_sketch_cannot_have_everything() -> None:
+    with pytest.raises(UserError, match=r"sketch_teach.share=1.0 must be at most"):
+        build(SketchTeachConfig, {"share": 1.0}, "sketch_teach")
+    _, teacher = multipliers(0.268, 0.999999, 60)
+    assert teacher > 20 * multipliers(0.268, 0.4, 60)[1]
+
+
+def test_other_shapes_are_refused_with_what_is_possible() -> None:
+    other = dataclasses.replace(
+        task("mnist"), data=DataFacts("mine", (3, 32, 32), 10, (0.5,) * 3, (0.5,) * 3)
+    )
+    with pytest.raises(UserError, match=r"28x28 pixels; data=mine has 3x32x32.*mnist"):
+        method("sketch_teach").plan(SketchTeachConfig(), other, Budget(1, 1e-5))
+
+
+# The lesson
+
+
+def lesson(earlier: SyntheticSet | None = None, labels: str = "hard", **changes: object) -> Lesson:
+    small = {"pool": 20, "pool_steps": 2, "width": 4, "scattering": False, "spc": 15} | changes
+    cfg = build(SketchTeachConfig, {**small, "labels": labels, "frequencies": 3})
+    sums = torch.stack(
+        [
+            contribution(torch.rand(50, 1, 28, 28, generator=torch_generator("images", c)), 3).sum(
+                0
+            )
+            for c in range(2)
+        ]
+    )
+    r = Recipe.of(cfg, task("shapes", 100, 2), Budget(10, 1e-5), 100)
+    models = sketched(sums, (3, 1), r, SHAPES, noise=0.01, records=100)
+    return Lesson(cfg, r, SHAPES, models, earlier=earlier, key=(0, "lesson"), device=CPU)
+
+
+def earlier_images() -> SyntheticSet:
+    images = torch.rand(9, 1, 28, 28, generator=torch_generator("earlier"))
+    return SyntheticSet(images, torch.tensor([8, 5, 8, 5, 8, 5, 8, 8, 8]))
+
+
+def test_a_released_set_is_made_of_bytes_and_labelled_by_the_head() -> None:
+    made = lesson()
+    weights = made.head().weights
+    out = made.released(weights)
+    assert out.images.shape == (30, 1, 28, 28)
+    assert out.soft is None
+    levels = out.images * 255
+    assert (
+        torch.equal(levels.round(), levels) or float((levels - levels.round()).abs().max()) < 1e-4
+    )
+    assert out.images.min() >= 0
+    assert out.images.max() <= 1
+    rows = made.features(out.images)
+    assert torch.equal(torch.tensor([3, 1])[(rows @ weights.T).argmax(1)], out.labels)
+    assert torch.equal(lesson().released(weights).images, out.images)
+
+
+def test_soft_labels_are_probabilities_over_the_classes_taught() -> None:
+    made = lesson(earlier_images(), labels="soft")
+    assert made.order == [3, 1, 5, 8]
+    out = made.released(made.head().weights)
+    assert out.soft is not None
+    torch.testing.assert_close(out.soft.sum(1), torch.ones(30))
+    assert torch.equal(out.soft.argmax(1), out.labels)
+    assert (out.soft[:, [0, 2, 4, 6, 7, 9]] == 0).all()
+
+
+def test_earlier_classes_weigh_as_much_as_those_of_the_records() -> None:
+    shown = earlier_images()
+    made = lesson(shown)
+    weights = made.head().weights
+    total = torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
+    found = made.mean_gradient(weights, total, 100)
+    rows, places = made.features(shown.images), places_in(shown.labels, made.order)
+    others = torch.zeros_like(weights)
+    for row, place in zip(rows, places, strict=True):
+        residual = functional.softmax(weights @ row, dim=0)
+        residual[place] -= 1
+        matrix = torch.outer(residual, row)
+        others += matrix * min(1.0, 0.1 / float(matrix.norm()))
+    weight = 50 * 2 / 9  # fifty records a class; two classes in nine images
+    expected = (total + weight * others) / (100 + weight * 9)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(lesson().mean_gradient(weights[:2], total[:2], 100), total[:2] / 100)
+
+
+def test_only_the_first_images_of_every_earlier_class_are_shown() -> None:
+    before = earlier_images()
+    soft = dataclasses.replace(before, soft=torch.rand(9, 10))
+    shown = shown_negatives(SketchTeachConfig(negatives=2), [soft, before])
+    assert shown is not None
+    assert shown.labels.tolist() == [5, 5, 8, 8]
+    torch.testing.assert_close(shown.images, before.images[[1, 3, 0, 2]])
+    assert shown_negatives(SketchTeachConfig(negatives=0), [before]) is None
+    assert shown_negatives(SketchTeachConfig(), []) is None
+    rest = others_than((8, 0), shown)
+    assert rest is not None
+    assert rest.labels.tolist() == [5, 5]
+    assert others_than((5, 8), shown) is None
+
+
+# The joint form
+
+
+def home(path: Path) -> Private:
+    images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
+    facts = PartyFacts(0, 6, {0: 2, 1: 2, 2: 2})
+    return Private(Records(images, torch.arange(6) % 3), facts, workshop=path, fingerprint="x")
+
+
+def test_a_party_keeps_features_under_what_they_are_and_misses_what_it_was_not_sent(
+    tmp_path: Path,
+) -> None:
+    features, _ = feature_map()
+    sent = {**features.arrays(), "order": torch.tensor([2, 0, 1])}
+    digest, party = features_digest(sent), home(tmp_path)
+    cfg = SketchTeachConfig(width=4)
+    compute = party.records.map
+    with pytest.raises(UserError, match="has not been sent the features"):
+        compute(lambda records: _rows(cfg, party, digest, CPU, records))
+    keep_features(party, Request("teach", 2, arrays={"weights": torch.zeros(3, 4)}))
+    assert not list(tmp_path.iterdir())
+    other = {**sent, "centre": sent["centre"] + 1}
+    keep_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **other}))
+    with pytest.raises(UserError, match="has not been sent the features"):
+        compute(lambda records: _rows(cfg, party, digest, CPU, records))
+    keep_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **sent}))
+    seen: list[tuple[Records, tuple[torch.Tensor, torch.Tensor]]] = []
+    compute(lambda records: seen.append((records, _rows(cfg, party, digest, CPU, records))))
+    records, (rows, places) = seen[0]
+    assert torch.equal(rows, features(records.pixels()))
+    assert places.tolist() == [1, 2, 0, 1, 2, 0]
