@@ -79,7 +79,9 @@ def judges_in_words(config: Config) -> str:
     judges = config.evaluation
     net = judges.classifier + (f"-{judges.width}" if judges.classifier == "convnet" else "")
     cap = f", at most {judges.max_images:,} image passes" if judges.max_images else ""
-    return f"judged by {judges.runs} fresh {net} nets under protocol {judges.protocol}{cap}"
+    batch = f" in batches of {judges.batch}" if judges.batch else ""
+    rules = f"protocol {judges.protocol}{cap}{batch}"
+    return f"judged by {judges.runs} fresh {net} net{'s' * (judges.runs > 1)} under {rules}"
 
 
 def report_facts(config: Config, jobs: list[Job], command: str, notes: list[str]) -> ReportFacts:

@@ -43,7 +43,7 @@ from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.randomness import torch_generator
 
-LAPTOP = {"width": 32, "outer": 1, "inner": 0, "image_rate": 0.5, "image_init": 0.1, "updates": 4}
+LAPTOP = {"width": 32, "outer": 1, "inner": 0, "image_rate": 0.5, "image_init": 0.1, "updates": 3}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PSG(Method):
     Config = PSGConfig
     presets = {
         "smoke": {**LAPTOP, "runs": 3, "updates": 3},
-        "laptop": {**LAPTOP, "runs": 20},
+        "laptop": {**LAPTOP, "runs": 15},
         "paper": {},
     }
 

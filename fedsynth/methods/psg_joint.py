@@ -56,7 +56,7 @@ class PSGJoint(Method):
     Config = PSGJointConfig
     presets = {
         "smoke": {**LAPTOP, "runs": 3, "updates": 3},
-        "laptop": {**LAPTOP, "runs": 20},
+        "laptop": {**LAPTOP, "runs": 15},
         "paper": {},
     }
 
