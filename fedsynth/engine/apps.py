@@ -44,7 +44,6 @@ Answer = Callable[[str, int, int, Request], Release]
 Ask = Callable[[Sequence[int], int, Request], list[Release]]
 Conversation = Callable[[str, Ask], None]
 
-DEFAULT_TIMEOUT = 3600.0
 CONNECT_SECONDS = 120.0
 _PARTY_KEYS = ("partition-id", "partition_id")
 _log = logging.getLogger("fedsynth.party")
@@ -230,8 +229,8 @@ def _content(reply: Message | None, who: str, timeout: float) -> RecordDict:
 def make_server_app(conversation: Conversation) -> ServerApp:
     """A ServerApp that runs `conversation(job, ask)` to its end.
 
-    The run's configuration holds `job`, `parties` (how many to wait for) and, where wanted,
-    `timeout`: the seconds a party may take for one answer.
+    The run's configuration holds `job`, `parties` (how many to wait for) and `timeout` (the seconds
+    a party may take for one answer).
     """
     app = ServerApp()
 
@@ -239,9 +238,7 @@ def make_server_app(conversation: Conversation) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         """Run the curator's side."""
         config = context.run_config
-        curator = Curator(
-            grid, int(config.get("parties", 1)), float(config.get("timeout", DEFAULT_TIMEOUT))
-        )
+        curator = Curator(grid, int(config["parties"]), float(config["timeout"]))
         conversation(read_job(config), curator.ask)
 
     return app

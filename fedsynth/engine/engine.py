@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("ray", "inprocess", "flower")
 DEFAULT_TIMEOUT = 3600.0
+_LOG_SECONDS = 1.5  # what a party's own log may need to this terminal before Ray is stopped
 
 
 class Engine(ABC):
@@ -159,10 +161,15 @@ class RayEngine(Engine):
 
     def run(self, job: str, parties: int) -> None:
         """See `Engine.run`."""
+        from fedsynth.engine.messages import PartyFailed
         from fedsynth.engine.ray_grid import RayGrid
 
-        with self._pool.conversation():
-            _serve(self._sides, RayGrid(job, parties, self._pool, self._sticky))
+        try:
+            with self._pool.conversation():
+                _serve(self._sides, RayGrid(job, parties, self._pool, self._sticky))
+        except PartyFailed:
+            time.sleep(_LOG_SECONDS)
+            raise
 
     def submit(
         self, function: Callable[..., Any], *arguments: Any

@@ -115,6 +115,7 @@ def simulate(
             parties,
             backend_config={
                 "init_args": {
+                    "address": "local",
                     "num_cpus": max(1, math.ceil(workers * num_cpus)),
                     "include_dashboard": False,
                     "logging_level": logging.ERROR,

@@ -32,29 +32,40 @@ def _unpack(block: Any) -> list[Message]:
 class RayWorker:
     """What runs inside an actor: parties that answer, and jobs of the curator."""
 
-    def __init__(self, answer: Callable[..., Any]) -> None:
+    def __init__(self, answer: bytes) -> None:
         from fedsynth.engine.apps import make_client_app
         from fedsynth.engine.machine import prepare_worker
 
         prepare_worker()
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-        self._host = PartyHost(make_client_app(answer))
         self._current: tuple[int, float] | None = None
+        self._failed_start: Exception | None = None
+        try:
+            self._host = PartyHost(make_client_app(pickle.loads(answer)))
+        except Exception as error:
+            self._failed_start = error  # an actor that raises here dies without a clear word
 
     @ray.method(concurrency_group="watch")  # its own thread: it tells a slow party from a hung one
     def progress(self) -> tuple[int, float]:
-        """Which message of the batch is being answered, and for how many seconds already."""
+        """Which message of the batch is being answered, and for how many seconds already; raises
+        what made the start fail."""
+        self._check_start()
         position, begun = self._current or (0, time.monotonic())
         return position, time.monotonic() - begun
 
     def answer(self, job: str, parties: int, block: Any) -> Any:
         """The replies to a batch of messages, in order."""
+        self._check_start()
         replies = []
         for position, message in enumerate(_unpack(block)):
             self._current = (position, time.monotonic())
             replies.append(self._host.handle(job, parties, message))
         self._current = None
         return _pack(replies)
+
+    def _check_start(self) -> None:
+        if self._failed_start is not None:
+            raise self._failed_start
 
     def compute(self, work: bytes) -> bytes:
         """Run a job; returns its pickled result or its pickled exception."""
@@ -81,7 +92,8 @@ def worker_spawner(
     options = make_remote(concurrency_groups={"watch": 1})(RayWorker).options(
         num_cpus=num_cpus, num_gpus=num_gpus
     )
-    return lambda: options.remote(answer)
+    block = ray.cloudpickle.dumps(answer)
+    return lambda: options.remote(block)
 
 
 def submit_job(

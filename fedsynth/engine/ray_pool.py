@@ -205,8 +205,10 @@ class RayPool:
         if error is None:
             worker.ready_at = time.monotonic()
             worker.failed_starts = 0
-        else:
+        elif isinstance(error, RayActorError):
             self._on_death(worker, error)
+        else:
+            self._give_up(RuntimeError(f"the workers cannot start: {error}"))
 
     def _on_done(
         self, worker: Worker, life: int, call: Call, future: concurrent.futures.Future[Any]
@@ -216,6 +218,9 @@ class RayPool:
         error = future.exception()
         if isinstance(error, RayActorError):
             self._on_death(worker, error)
+            return
+        if error is not None and worker.ready_at is None:
+            self._on_ready(worker, life, future)  # it failed to start, and this news was faster
             return
         worker.call = None
         if error is None:

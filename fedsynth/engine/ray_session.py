@@ -73,6 +73,7 @@ def _connect(cpus: int, address: str | None) -> None:
         try:
             if address is None:
                 ray.init(
+                    address="local",  # never a cluster that happens to run here
                     num_cpus=cpus,
                     include_dashboard=False,
                     object_store_memory=_OBJECT_STORE_BYTES,

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import fakes
 import pytest
 
-TIMEOUT = 4.0
-
 
 @pytest.fixture(scope="session")
 def ray_stage() -> Iterator[fakes.Stage]:
     """Two workers on a local Ray."""
-    with fakes.open_stage("ray", workers=2, timeout=TIMEOUT) as stage:
+    with fakes.open_stage("ray", workers=2, timeout=120.0) as stage:
         yield stage
 
 

@@ -26,6 +26,8 @@ def answer(job: str, party: int, stage: int, request: Request) -> Release:
     options = json.loads(job)
     if (instead := _mishap(options, party)) is not None:
         return instead
+    if request.kind == "reveal":
+        raise ValueError("patient 4711 has the value 0.25")
     key = (options["seed"], party, stage, request.round)
     size = int(options.get("size", 5))
     noise = torch.randn(size, generator=torch_generator(*key))
@@ -39,6 +41,8 @@ def answer(job: str, party: int, stage: int, request: Request) -> Release:
         "pixels": torch.arange(party % 7, dtype=torch.uint8),
     }
     numbers = {"party": party, "threads": torch.get_num_threads(), "kind": request.kind}
+    if request.kind == "meet":
+        numbers["met"] = _meet(pathlib.Path(options["folder"]), party)
     return Release(party, arrays, (f"{party}-{stage}-{request.round}",), numbers)
 
 
@@ -66,6 +70,20 @@ def _mishap(options: dict, party: int) -> Any:
     elif what == "of another":
         return Release(party + 1, {}, ())
     return None
+
+
+def _meet(folder: pathlib.Path, party: int) -> bool:
+    """Whether another party answers at the same time: each waits a while for one more sign."""
+    (folder / str(party)).touch()
+    return wait_for(lambda: len(list(folder.iterdir())) > 1, 4.0)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until the condition holds, for so long at most."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
 
 
 @dataclass

@@ -205,7 +205,7 @@ def test_the_server_app_runs_the_conversation():
     """The ServerApp hands job and `ask` over and waits for its end."""
     heard: list[object] = []
     app = make_server_app(lambda job, ask: heard.append((job, ask([1, 0], 3, Request()))))
-    config = {"job": '{"seed": 1}', "parties": 3}
+    config = {"job": '{"seed": 1}', "parties": 3, "timeout": 1.0}
     app(MeddlingGrid('{"seed": 1}', 3, list), Context(1, 0, {}, RecordDict(), config))
     ((job, releases),) = heard
     assert job == '{"seed": 1}'

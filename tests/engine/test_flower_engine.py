@@ -6,36 +6,55 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import fakes
 import pytest
+import torch
+
+from fedsynth.core import Request
+from fedsynth.engine.messages import PartyFailed
+from fedsynth.errors import UserError
 
 PATH = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
 
 _SIMULATION = """
-import json, sys, threading, fakes
-from fedsynth.core import Request
-
-with fakes.open_stage("flower", workers=2, timeout=20) as stage:
-    texts = [fakes.plain(stage.ask_all([3, 0, 2], rounds=2))]
-    releases = {}
-    def part(ask):
-        def one(stage):
-            releases[stage] = ask([stage, stage + 1], stage, Request())
-        threads = [threading.Thread(target=one, args=(s,)) for s in (0, 1)]
-        [t.start() for t in threads]
-        [t.join() for t in threads]
-    stage.play(part)
-    texts.append(fakes.plain(releases[0] + releases[1]))
-    try:
-        stage.ask_all([1], mishap={"1": "secret"})
-    except Exception as error:
-        texts.append(f"{type(error).__name__}: {error}")
+import json, fakes, test_flower_engine
+with fakes.open_stage("flower", workers=2, timeout=120) as stage:
+    texts = test_flower_engine.listen(stage)
     texts.append(stage.engine.submit(pow, 2, 10).result())
 print("RESULT", json.dumps(texts))
 """
+
+
+def listen(stage: fakes.Stage) -> list:
+    """What a curator hears in two rounds, from two threads at once, and from a broken party."""
+    texts: list = []
+
+    def part(ask) -> None:
+        given = torch.zeros(5)
+        for step in range(2):
+            answers = ask([3, 0, 2], 2, Request(round=step, arrays={"given": given}))
+            given = given + answers[0].arrays["sum"]
+            texts.append(fakes.plain(answers))
+        heard: dict = {}
+        threads = [
+            threading.Thread(target=lambda s=s: heard.update({s: ask([s, s + 1], s, Request())}))
+            for s in (0, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        texts.append(fakes.plain(heard[0] + heard[1]))
+        with pytest.raises(PartyFailed) as caught:
+            ask([0, 1], 2, Request(kind="reveal"))
+        texts.append(str(caught.value))
+
+    stage.play(part)
+    return texts
+
 
 _HANG = """
 import fakes
@@ -65,29 +84,23 @@ def run_alone(code: str, seconds: float) -> str:
 
 def test_three_engines_bit_identical(ray_stage, local_stage):
     """In-process, Ray and Flower: equal in every bit, name and type, and in order."""
-    reference, threads, error, job = json.loads(run_alone(_SIMULATION, 150))
-    for stage in (ray_stage, local_stage):
-        assert fakes.plain(stage.ask_all([3, 0, 2], rounds=2)) == reference
-        out: list = []
-        stage.play(lambda ask, out=out: out.extend(ask([0, 1], 0, fakes.Request())))
-        stage.play(lambda ask, out=out: out.extend(ask([1, 2], 1, fakes.Request())))
-        assert fakes.plain(out) == threads
-    assert error.startswith("PartyFailed: party 1 failed: ValueError;")
+    *heard, job = json.loads(run_alone(_SIMULATION, 250))
+    assert listen(ray_stage) == heard
+    assert listen(local_stage) == heard
+    assert heard[-1] == "party 0 failed: ValueError; its own log says more"
     assert job == 1024
 
 
 def test_a_hung_party_ends_the_simulation():
     """Flower would wait; the ServerApp names the party and everything stops."""
-    begun = time.monotonic()
-    result = run_alone(_HANG, 60)
+    result = run_alone(_HANG, 200)
     assert result.startswith("PartyTimeout party 1 did not answer within timeout=0.5 s")
-    assert time.monotonic() - begun < 45
 
 
 def test_simulation_keeps_off_a_ray_in_use(ray_stage):
     """It would shut down what others use."""
     with (
-        pytest.raises(fakes.UserError, match="process of its own"),
+        pytest.raises(UserError, match="process of its own"),
         fakes.open_stage("flower", workers=1) as stage,
     ):
         stage.ask_all([0])

@@ -10,13 +10,19 @@ import time
 import fakes
 import psutil
 import pytest
-from conftest import TIMEOUT
 
 from fedsynth.core import Request
 from fedsynth.engine.engine import open_engine
 from fedsynth.engine.messages import PartyFailed, PartyLost, PartyRefused, PartyTimeout
 from fedsynth.engine.ray_grid import RayGrid
 from fedsynth.errors import UserError
+
+
+@pytest.fixture
+def impatient(ray_stage, monkeypatch):
+    """A much shorter timeout on the shared engine."""
+    monkeypatch.setattr(ray_stage.engine._pool, "_timeout", 3.0)
+    return ray_stage
 
 
 def raise_user_error() -> None:
@@ -96,30 +102,31 @@ def test_a_request_that_kills_again_and_again_is_given_up(ray_stage):
     assert len(ray_stage.ask_all([0, 1, 2, 3], rounds=1)) == 4
 
 
-def test_a_hung_party_is_named_and_its_worker_replaced(ray_stage):
+def test_a_hung_party_is_named_and_its_worker_replaced(impatient):
     """Slow parties before it in the same batch do not hide it, nor are they blamed."""
-    begun = time.monotonic()
     slow = {str(party): "slow" for party in range(4)}
-    with pytest.raises(PartyTimeout, match=f"party 5 did not answer within timeout={TIMEOUT:g} s"):
-        ray_stage.play(
+    impatient.ask_all([0, 1], rounds=1)  # both workers are up
+    begun = time.monotonic()
+    with pytest.raises(PartyTimeout, match="party 5 did not answer within timeout=3 s"):
+        impatient.play(
             lambda ask: ask([1, 3, 5], 0, Request()), parties=6, mishap={**slow, "5": "hang"}
         )
-    assert TIMEOUT <= time.monotonic() - begun < 2 * TIMEOUT + 3
-    assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
+    assert 3 <= time.monotonic() - begun < 60
+    assert len(impatient.ask_all([0, 1], rounds=1)) == 2
 
 
-def test_many_slow_parties_are_not_hung(ray_stage):
+def test_many_slow_parties_are_not_hung(impatient):
     """The timeout is for one answer, not for a batch."""
-    crowd = list(range(24))
+    crowd = list(range(14))
     answers: list = []
     begun = time.monotonic()
-    ray_stage.play(
+    impatient.play(
         lambda ask: answers.extend(ask(crowd, 0, Request())),
-        parties=24,
+        parties=14,
         mishap={str(party): "slow" for party in crowd},
     )
     assert [release.party for release in answers] == crowd
-    assert time.monotonic() - begun > TIMEOUT
+    assert time.monotonic() - begun > 3
 
 
 def test_jobs_run_in_workers_and_bring_their_errors(ray_stage, tmp_path):
@@ -142,49 +149,50 @@ def _unpicklable() -> object:
     return (i for i in range(3))
 
 
-def test_jobs_leave_room_for_parties(ray_stage):
-    """Two long jobs on two workers: a conversation goes on, and both jobs get done."""
-    times: list[float] = []
+def test_jobs_leave_room_for_parties(ray_stage, tmp_path):
+    """Two jobs for two workers that end only after the conversation: it goes on beside them."""
+    flag = tmp_path / "flag"
     futures: list = []
 
     def part(ask) -> None:
-        futures.extend(ray_stage.engine.submit(time.sleep, 1.5) for _ in range(2))
-        begun = time.monotonic()
+        futures.extend(ray_stage.engine.submit(wait_for_file, str(flag)) for _ in range(2))
         for step in range(20):
             ask([0, 1, 2, 3], 0, Request(round=step))
-        times.append(time.monotonic() - begun)
-        assert not futures[1].done()
+        assert not any(future.done() for future in futures)
+        flag.touch()
 
-    ray_stage.ask_all([0, 1], rounds=1)  # both workers are up
     ray_stage.play(part)
-    assert times[0] < 1.3
-    for future in futures:
-        future.result(timeout=10)
+    assert all(future.result(timeout=60) for future in futures)
 
 
-def test_lone_messages_leave_a_busy_home_unless_told_to_stay(ray_stage):
-    """Parties 0 and 2 live on the same worker; asked at once by two threads they do not wait."""
+def wait_for_file(path: str) -> bool:
+    return fakes.wait_for(lambda: os.path.exists(path), 60.0)
 
-    def elapsed(sticky: bool) -> float:
-        begun = time.monotonic()
 
-        def part(ask) -> None:
-            threads = [
-                threading.Thread(target=ask, args=([party], 0, Request())) for party in (0, 2)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-        ray_stage.engine._sticky = sticky
-        ray_stage.play(part, mishap={"0": "slow", "2": "slow"})
-        ray_stage.engine._sticky = False
-        return time.monotonic() - begun
-
+@pytest.mark.parametrize("sticky", [False, True])
+def test_lone_messages_leave_a_busy_home_unless_told_to_stay(
+    ray_stage, tmp_path, monkeypatch, sticky
+):
+    """Parties 0 and 2 live on the same worker; asked at once by two threads they can meet."""
+    monkeypatch.setattr(ray_stage.engine, "_sticky", sticky)
     ray_stage.ask_all([0, 1], rounds=1)  # both workers are up
-    assert elapsed(sticky=True) >= 1.0
-    assert elapsed(sticky=False) < 0.95
+    met: dict[int, bool] = {}
+
+    def part(ask) -> None:
+        def ask_one(party: int) -> None:
+            (release,) = ask([party], 0, Request(kind="meet"))
+            met[party] = release.numbers["met"]
+
+        threads = [threading.Thread(target=ask_one, args=(party,)) for party in (0, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    ray_stage.play(part, folder=str(tmp_path))
+    assert sorted(met) == [0, 2]
+    # The second of two sticky parties finds the sign of the first, who waited in vain.
+    assert sorted(met.values()) == [not sticky, True]
 
 
 def test_batches_are_at_home_and_even(ray_stage):
@@ -238,7 +246,7 @@ def test_gpus_that_are_not_there_are_refused_at_once():
             open_engine(name, workers=2 if name != "inprocess" else None, num_gpus=100),
         ):
             pass
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize(

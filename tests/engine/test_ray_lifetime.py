@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import fakes
 import psutil
 import pytest
 
@@ -32,10 +34,10 @@ with fakes.open_stage("ray", workers=2) as stage:
 """
 
 
-def start(code: str) -> subprocess.Popen[str]:
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     """A driver in a process group of its own, as a shell would start it."""
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": PATH},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -102,8 +104,12 @@ def test_an_error_ends_everything_and_the_party_side_log_is_seen():
     """The curator's error says nothing private; the party's own log does, marked as such."""
     driver = start(_ERROR)
     output, errors = driver.communicate(timeout=60)
-    assert output.splitlines()[0] == "PartyFailed"
-    assert output.splitlines()[-1] == "0"
+    lines = output.splitlines()
+    assert "PartyFailed" in lines
+    assert lines[-1] == "0"
+    logged = [line for line in (output + errors).splitlines() if "4711" in line]
+    assert logged
+    assert all("RayWorker" in line for line in logged)
     if (os.cpu_count() or 1) < 3:
         assert "workers=3 share" in errors
 
@@ -131,6 +137,60 @@ def test_workers_that_cannot_start_are_an_error_not_a_loop():
     """The reason is in the message."""
     output, errors = start(_BROKEN).communicate(timeout=120)
     assert output.strip() == "RuntimeError True True", errors
+
+
+_JOIN = """
+import pathlib, subprocess, sys, tempfile, time, fakes, ray
+from fedsynth.core import Request
+from fedsynth.errors import UserError
+
+command = str(pathlib.Path(sys.executable).with_name("ray"))
+port = sys.argv[1]
+folder = tempfile.TemporaryDirectory(prefix="ray-")  # short: sockets live in it
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+head = subprocess.Popen(
+    [command, "start", "--head", "--port", port, "--num-cpus", "2", "--include-dashboard", "false",
+     "--block", "--object-store-memory", "100000000", "--disable-usage-stats",
+     "--temp-dir", folder.name], **quiet)
+address = "127.0.0.1:" + port
+for _ in range(100):
+    try:
+        with fakes.open_stage("ray", workers=2, address=address) as stage:
+            print(fakes.plain(stage.ask_all([3, 0, 2], rounds=2)))
+        break
+    except UserError as error:
+        assert "no Ray cluster" in str(error), error
+        time.sleep(0.3)
+try:
+    with fakes.open_stage("ray", workers=3, address=address):
+        print("opened")
+except UserError as error:
+    print(error)
+ray.init(address, logging_level="ERROR")
+for _ in range(100):
+    if ray.available_resources().get("CPU") == 2:
+        break
+    time.sleep(0.1)
+print(ray.available_resources().get("CPU"))
+ray.shutdown()
+head.terminate()
+head.wait()
+folder.cleanup()
+"""
+
+
+def test_a_running_cluster_is_joined_and_left_as_it_was(local_stage):
+    """Same bits; too many workers are refused, not waited for; the cluster outlives the engine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    output, errors = start(_JOIN, str(port)).communicate(timeout=120)
+    lines = [line for line in output.splitlines() if not line.startswith("\x1b")]
+    assert lines == [
+        fakes.plain(local_stage.ask_all([3, 0, 2], rounds=2)),
+        "workers=3 with num_cpus=1 need 3 CPUs, and the cluster offers 2",
+        "2.0",
+    ], errors
 
 
 _LAZY = """
