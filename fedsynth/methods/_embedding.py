@@ -12,10 +12,10 @@ deviation s/m is a multiplier s/2 to them and s to us, who count one record more
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from dp_accounting import DpEvent
@@ -49,13 +49,18 @@ FIFTHS = 5  # the learning rate falls after every fifth of the steps
 AS_WIDE = 20  # a step of the generator takes as long as one of a ConvNet of this width
 
 
-class FeatureMap(Protocol):
+class FeatureMap(ABC):
     """Features of images, differentiable; public, chosen before any record is looked at."""
 
     width: int
 
+    @abstractmethod
     def __call__(self, pixels: Tensor) -> Tensor:
         """Rows [n, width] of norm at most one, for pixels [n, c, h, w] in [0, 1]."""
+
+    def sums(self, pixels: Tensor, shares: Tensor) -> Tensor:
+        """Weighted sums of rows, [k, width] for `shares` [n, k]; a map may know a quicker way."""
+        return shares.t() @ self(pixels)
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ class EmbeddingMethod(Method):
         return trainer.sample(classes)
 
 
-class One:
+class One(FeatureMap):
     """The feature map that counts: every record is a one."""
 
     width = 1
@@ -219,9 +224,9 @@ class GeneratorTrainer:
         labels = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         codes = torch.randn((n, self.cfg.code), generator=generator).to(self.device)
         self.net.train()
-        rows = features(self.net(codes, labels.to(self.device)))
-        chosen = nn.functional.one_hot(labels, len(self.weights)).to(rows)
-        loss = (wanted - chosen.t() @ rows / n).square().sum()
+        images = self.net(codes, labels.to(self.device))
+        shares = nn.functional.one_hot(labels, len(self.weights)).to(images) / n
+        loss = (wanted - features.sums(images, shares)).square().sum()
         self.adam.zero_grad()
         loss.backward()
         self.adam.step()

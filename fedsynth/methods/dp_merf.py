@@ -38,7 +38,7 @@ class DPMERFConfig(EmbeddingConfig):
         return self.scale or SCALES.get(data.name, SCALE_A_PIXEL * math.prod(data.shape))
 
 
-class RandomFourier:
+class RandomFourier(FeatureMap):
     """[cos Wx, sin Wx] / sqrt(D/2) with rows of W from N(0, I / scale): norm one."""
 
     def __init__(self, inputs: int, features: int, scale: float, key: tuple[object, ...]) -> None:
