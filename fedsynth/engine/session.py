@@ -125,7 +125,7 @@ class StageParties:
         self.device = device_of(job)
         self.who = tuple(f.party for f in job.plan(stage).task.parties)
         self.aggregate = AggregateNoise(
-            NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed)
+            NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed), stage
         )
 
     def ask(self, who: Sequence[int], request: Request) -> list[Release]:

@@ -224,10 +224,11 @@ class Guard:
 
 
 class AggregateNoise:
-    """The noise of a trusted curator, drawn once on the sum of what the parties sent."""
+    """The noise of a trusted curator, drawn once on the sum of what the parties of a stage sent."""
 
-    def __init__(self, key: NoiseKey) -> None:
-        self._key = key
+    def __init__(self, key: NoiseKey, stage: int) -> None:
+        self._key, self._stage = key, stage
+        self._answered: dict[str, str] = {}  # request -> what its noise was added to
 
     def add(
         self,
@@ -238,9 +239,14 @@ class AggregateNoise:
         request: Request,
     ) -> list[torch.Tensor]:
         """Sum of clipped contributions plus N(0, (noise_multiplier clip)^2). The noise is keyed by
-        the request these sums answer, so another request never meets the same noise."""
-        stream = self._key.stream("aggregate", request.digest())
-        return add_gaussian(sums, clip * noise_multiplier, stream)
+        the stage and the request these sums answer: no other sums may ever meet the same noise."""
+        std = clip * noise_multiplier
+        digest = request.digest()
+        arrays = {str(position): value for position, value in enumerate(sums)}
+        noised = Request("noise", arrays=arrays, numbers={"std": std}).digest()
+        if self._answered.setdefault(digest, noised) != noised:
+            raise PermissionError("this request was answered with other sums before: number them")
+        return add_gaussian(sums, std, self._key.stream("aggregate", self._stage, digest))
 
 
 def add_gaussian(
