@@ -12,18 +12,16 @@ import os
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fedsynth.core import Budget
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import EvalSetting
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import World, tasks
+from fedsynth.scenario_files import read_yaml, scenario_file
 from fedsynth.settings import build, setting
 
 PRESETS = ("smoke", "laptop", "paper")
@@ -91,47 +89,6 @@ class Config:
         for name, cfg in self.methods.items():
             values[name] = dataclasses.asdict(cfg)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-def scenario_folders() -> list[Path]:
-    """Where scenarios are looked for: here, then what came with the package."""
-    package = Path(__file__).parent
-    return [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
-
-
-def scenario_files() -> dict[str, Path]:
-    """All scenarios by name."""
-    found: dict[str, Path] = {}
-    for folder in scenario_folders():
-        for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
-    return found
-
-
-def scenario_file(name: str) -> Path:
-    """The file of the scenario of this name or path."""
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(f"scenario={name!r}: there is no such file.")
-        return path
-    files = scenario_files()
-    if name not in files:
-        raise unknown("scenario", name, files)
-    return files[name]
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
-    try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    if not isinstance(values, dict):
-        raise UserError(f"{path} must hold keys and values.")
-    return {str(k): v for k, v in values.items()}
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:

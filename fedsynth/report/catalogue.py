@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from fedsynth.config import RunConfig, read_yaml, scenario_files
+from fedsynth.config import RunConfig
 from fedsynth.data import datasets, partition
 from fedsynth.evaluation.protocols import EvalSetting
 from fedsynth.methods import all_methods
 from fedsynth.scenario import World
+from fedsynth.scenario_files import read_yaml, scenario_files
 from fedsynth.settings import describe
 
 WIDTH = 98
