@@ -163,17 +163,30 @@ class Lesson:
         images = (1 - other) * images + other * images.roll(1, 0)
         images = images + PIXEL_NOISE * torch.randn(images.shape, generator=generator)
         images = (images.clamp(0, 1) * 255).round() / 255
-        logits = self.features(images) @ weights.T
-        return self._labelled(images, logits.cpu())
-
-    def _labelled(self, images: torch.Tensor, logits: torch.Tensor) -> SyntheticSet:
-        names = torch.tensor(self.order)
-        labels = names[logits.argmax(dim=1)]
-        if self._cfg.labels == "hard":
+        own = len(models)  # earlier classes helped to teach; this set is not about them
+        logits = (self.features(images) @ weights.T).cpu()[:, :own]
+        names = torch.tensor(self.order[:own])
+        labels = names[every_place(logits)]
+        if cfg.labels == "hard":
             return SyntheticSet(images, labels)
         soft = torch.zeros(len(images), self._data.classes)
         soft[:, names] = functional.softmax(logits, dim=1)
         return SyntheticSet(images, labels, soft)
+
+
+def every_place(logits: torch.Tensor) -> torch.Tensor:
+    """The place of each row's largest logit. A place that no row would get is given to the row
+    that loses least by it, of those whose own place has others left."""
+    places = logits.argmax(dim=1)
+    for missing in range(logits.shape[1]):
+        counts = places.bincount(minlength=logits.shape[1])
+        if counts[missing]:
+            continue
+        loss = logits.gather(1, places[:, None])[:, 0] - logits[:, missing]
+        loss[counts[places] < 2] = torch.inf
+        if bool(torch.isfinite(loss).any()):
+            places[loss.argmin()] = missing
+    return places
 
 
 def shown_negatives(cfg: SketchTeachConfig, inherited: Sequence[Outcome]) -> SyntheticSet | None:

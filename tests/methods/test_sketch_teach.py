@@ -15,7 +15,7 @@ from fedsynth.core import Budget, DataFacts, PartyFacts, Request, SyntheticSet, 
 from fedsynth.data import datasets
 from fedsynth.errors import UserError
 from fedsynth.methods import method
-from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
+from fedsynth.methods._lesson import Lesson, every_place, others_than, shown_negatives, sketched
 from fedsynth.methods._sketch import contribution
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import (
@@ -171,17 +171,17 @@ def test_other_shapes_are_refused_with_what_is_possible() -> None:
 # The lesson
 
 
+def halves(place: int) -> torch.Tensor:
+    """Noise that is bright in its upper half, or in its lower one."""
+    images = torch.rand(50, 1, 28, 28, generator=torch_generator("images", place))
+    images[:, :, 14 * place : 14 * place + 14] *= 0.2
+    return images
+
+
 def lesson(earlier: SyntheticSet | None = None, labels: str = "hard", **changes: object) -> Lesson:
-    small = {"pool": 20, "pool_steps": 2, "width": 4, "scattering": False, "spc": 15} | changes
+    small = {"pool": 20, "pool_steps": 10, "width": 4, "scattering": False, "spc": 15} | changes
     cfg = build(SketchTeachConfig, {**small, "labels": labels, "frequencies": 3})
-    sums = torch.stack(
-        [
-            contribution(torch.rand(50, 1, 28, 28, generator=torch_generator("images", c)), 3).sum(
-                0
-            )
-            for c in range(2)
-        ]
-    )
+    sums = torch.stack([contribution(halves(place), 3).sum(0) for place in range(2)])
     r = Recipe.of(cfg, task("shapes", 100, 2), Budget(10, 1e-5), 100)
     models = sketched(sums, (3, 1), r, SHAPES, noise=0.01, records=100)
     return Lesson(cfg, r, SHAPES, models, earlier=earlier, key=(0, "lesson"), device=CPU)
@@ -199,24 +199,36 @@ def test_a_released_set_is_made_of_bytes_and_labelled_by_the_head() -> None:
     assert out.images.shape == (30, 1, 28, 28)
     assert out.soft is None
     levels = out.images * 255
-    assert (
-        torch.equal(levels.round(), levels) or float((levels - levels.round()).abs().max()) < 1e-4
-    )
+    assert float((levels - levels.round()).abs().max()) < 1e-4
     assert out.images.min() >= 0
     assert out.images.max() <= 1
-    rows = made.features(out.images)
-    assert torch.equal(torch.tensor([3, 1])[(rows @ weights.T).argmax(1)], out.labels)
+    places = (made.features(out.images) @ weights.T).argmax(1)
+    assert len(places.unique()) == 2
+    assert torch.equal(torch.tensor([3, 1])[places], out.labels)
     assert torch.equal(lesson().released(weights).images, out.images)
 
 
-def test_soft_labels_are_probabilities_over_the_classes_taught() -> None:
+def test_soft_labels_are_probabilities_over_the_classes_of_the_records() -> None:
     made = lesson(earlier_images(), labels="soft")
     assert made.order == [3, 1, 5, 8]
     out = made.released(made.head().weights)
     assert out.soft is not None
     torch.testing.assert_close(out.soft.sum(1), torch.ones(30))
     assert torch.equal(out.soft.argmax(1), out.labels)
-    assert (out.soft[:, [0, 2, 4, 6, 7, 9]] == 0).all()
+    assert (out.soft[:, [0, 2, 4, 5, 6, 7, 8, 9]] == 0).all()
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6))
+@settings(max_examples=25, deadline=None)
+def test_no_class_is_left_without_an_image(seed: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(8, classes, generator=generator)
+    logits[:, 0] += 3 * (seed % 3)  # one class that wants all of them
+    places = every_place(logits)
+    assert set(places.tolist()) == set(range(classes))
+    plain = logits.argmax(1)
+    absent = classes - len(plain.unique())
+    assert int((places != plain).sum()) == absent
 
 
 def test_earlier_classes_weigh_as_much_as_those_of_the_records() -> None:
