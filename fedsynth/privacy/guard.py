@@ -134,19 +134,50 @@ class Guard:
             mine = torch.nonzero(records.labels == name).flatten()
             chosen.append(mine[streams("sample", name).poisson_sample(len(mine), rate)])
         sums = torch.zeros(len(rates), width, device=self.device)
-        at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // width))
-        for part in torch.cat(chosen).split(at_once):
-            names = records.labels[part]
-            rows = contribution(records.pixels(part).to(self.device), names).flatten(1)
-            if rows.shape != (len(part), width):
-                raise ValueError(f"{len(part)} records must give as many rows of {width} numbers")
-            rows = clip_rows(rows, bound)
+        for names, rows in self._rows(records, torch.cat(chosen), contribution, width, bound):
             for row, name in enumerate(rates):
                 mine = torch.nonzero(names == name).flatten().to(rows.device)
                 sums[row] += rows[mine].sum(0)
         if at == "aggregate":
             return sums
         return add_gaussian([sums], bound * noise_multiplier, streams("noise"))[0]
+
+    def noisy_sum(
+        self,
+        private: Private,
+        contribution: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        *,
+        width: int,
+        bound: float,
+        noise_multiplier: float,
+        rate: float,
+        call: int = 0,
+    ) -> torch.Tensor:
+        """As `noisy_class_sums`, but one sum [width] over a Poisson sample of all records."""
+        streams = self._pay(poisson(rate, gaussian(noise_multiplier)), call, CURATOR)
+        records = open_for_guard(private.records)
+        chosen = streams("sample").poisson_sample(len(records.labels), rate)
+        total = torch.zeros(width, device=self.device)
+        for _, rows in self._rows(records, chosen, contribution, width, bound):
+            total += rows.sum(0)
+        return add_gaussian([total], bound * noise_multiplier, streams("noise"))[0]
+
+    def _rows(
+        self,
+        records: Records,
+        chosen: torch.Tensor,
+        contribution: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        width: int,
+        bound: float,
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Class names and clipped rows of the chosen records, some at a time."""
+        at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // width))
+        for part in chosen.split(at_once):
+            names = records.labels[part]
+            rows = contribution(records.pixels(part).to(self.device), names).flatten(1)
+            if rows.shape != (len(part), width):
+                raise ValueError(f"{len(part)} records must give as many rows of {width} numbers")
+            yield names, clip_rows(rows, bound)
 
     def noisy_outer_sum(
         self,

@@ -162,6 +162,27 @@ def test_a_contribution_is_told_the_class_of_every_record(tmp_path):
         torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_one_sum_over_all_classes_is_the_naive_one_and_no_record_moves_it_further(tmp_path):
+    data = records(9)
+    fewer = Records(data.images[1:], data.labels[1:])
+
+    def total(some: Records, bound: float, noise: float) -> torch.Tensor:
+        return guard(tmp_path / str(bound)).noisy_sum(
+            private(some, tmp_path),
+            lambda pixels, names: pixels.flatten(1) * names[:, None],
+            width=64,
+            bound=bound,
+            noise_multiplier=noise,
+            rate=1.0,
+        )
+
+    expected = (data.pixels().flatten(1) * data.labels[:, None]).sum(0)
+    torch.testing.assert_close(total(data, 1e3, 1e-9), expected, rtol=1e-5, atol=1e-4)
+    assert (total(data, 0.3, 1.0) - total(fewer, 0.3, 1.0)).norm().item() <= 0.3 * (1 + 1e-4)
+    (entry,) = read_entries(tmp_path / "0.3" / "ledger.jsonl")
+    assert entry.event == to_json(poisson(1.0, gaussian(1.0)))
+
+
 def test_a_record_cannot_give_two_rows(tmp_path):
     """Two rows of one record, each within the bound, would together move the sum by twice it."""
     with pytest.raises(ValueError, match="as many rows"):

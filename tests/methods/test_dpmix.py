@@ -1,0 +1,73 @@
+"""DPMix: mixtures against naive means, and labels that are shares whatever the noise did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsynth.core import Budget, DataFacts, PartyFacts, Plan, Request, Task
+from fedsynth.methods import method
+from fedsynth.methods.dpmix import shares_of
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.ledger import Ledger, read_entries, total
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.private import Private, Records
+from fedsynth.settings import build
+
+FACTS = DataFacts("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
+FREE = Budget(float("inf"), 1e-5)
+
+
+def records() -> Records:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (8, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    return Records(images, torch.tensor([4, 1, 1, 4, 4, 4, 4, 4]))
+
+
+def released(path: Path, **settings):
+    """What a party of eight records of classes 1 and 4 releases, and its plan."""
+    facts = PartyFacts(0, 8, {1: 2, 4: 6})
+    dpmix = method("dpmix")
+    cfg = build(dpmix.Config, {"spc": 2, **settings})
+    plan: Plan = dpmix.plan(cfg, Task(FACTS, 0, 1, (facts,), (1, 4), (1, 4)), FREE)
+    key = NoiseKey.from_seed(0, "party 0")
+    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=FREE, key=key)
+    guard = Guard(
+        plan=plan.of(0), stage=0, ledger=ledger, key=key, request_digest="d", data_fingerprint="f"
+    )
+    private = Private(records(), facts, workshop=path, fingerprint="f")
+    return dpmix.party(cfg, plan, private, Request(), guard).arrays, plan.of(0)
+
+
+@pytest.mark.parametrize("label_share", [0.1, 0.5])
+def test_without_noise_a_mixture_of_all_is_the_mean_with_its_label_shares(tmp_path, label_share):
+    arrays, share = released(tmp_path, group=8, noise=1e-7, label_share=label_share)
+    assert share.steps == 4
+    for image, soft, label in zip(*(arrays[k] for k in ("images", "soft", "labels")), strict=True):
+        torch.testing.assert_close(image, records().pixels().mean(0), rtol=0, atol=1e-4)
+        expected = torch.tensor([0, 0.25, 0, 0, 0.75])
+        torch.testing.assert_close(soft, expected, rtol=0, atol=1e-4)
+        assert label == 4
+    assert total(read_entries(tmp_path / "ledger.jsonl")) == total_of(share)
+
+
+def total_of(share):
+    """The plan's event, wrapped as a ledger wraps its entries."""
+    from fedsynth.privacy.events import composed
+
+    return composed([share.event])
+
+
+def test_pixels_and_labels_share_one_noise_by_the_chosen_shares(tmp_path):
+    """Noise 4 on a unit vector, undone by each part's weight and the expected size 2."""
+    arrays, _ = released(tmp_path, group=2, noise=40.0, label_share=0.2, spc=200)
+    wanted = 40.0 / 2 * (64 / 0.8) ** 0.5 * 0.5  # half: pixels are half the [-1, 1] scale
+    assert arrays["images"].std().item() == pytest.approx(wanted, rel=0.05)
+
+
+def test_shares_add_up_to_one_and_know_no_negative():
+    found = shares_of(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -2.0, -0.1], [0.0, 0.0, 3.0]]))
+    expected = torch.tensor([[0.25, 0.0, 0.75], [1 / 3, 1 / 3, 1 / 3], [0.0, 0.0, 1.0]])
+    torch.testing.assert_close(found, expected)
