@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable
 
 import torch
-from torch.nn import functional as F
 
 from fedsynth.core import DataFacts, Plan, Work
 from fedsynth.engine.machine import pin_threads
 from fedsynth.methods._matching import MatchedImages, MatchingConfig
 from fedsynth.models.classifiers import make_convnet
+from fedsynth.models.gradients import loss_and_gradients
 from fedsynth.privacy.clipping import clipped_gradient_sum
 
 PROBE = 32  # records a probe handles; time is taken to grow with the batch
@@ -48,8 +48,7 @@ def _probe(kind: str, width: int, data: DataFacts) -> float:
         matched.match(net, real)
 
     def train() -> None:
-        loss = F.cross_entropy(net(images), labels)
-        torch.autograd.grad(loss, list(net.parameters()))
+        loss_and_gradients(net, images, labels)
 
     run = {"gradient": gradient, "match": match, "train": train}[kind]
     best = float("inf")

@@ -13,15 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch.nn import functional
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
 from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw, random_affine
 from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule
-from fedsynth.evaluation.swift import forward_of
 from fedsynth.models.classifiers import filled_convnet
+from fedsynth.models.gradients import logits, loss_and_gradients
 from fedsynth.models.zoo import classifier
 from fedsynth.randomness import default_seed, torch_generator
 
@@ -107,7 +106,6 @@ def _train(
             yield from torch.randperm(len(images), generator=generator).split(rules.batch)
 
     net.train()
-    forward = forward_of(net, images.shape[3])
     optimiser = rules.optimiser(net.parameters(), rules.learning_rate)
     cycle = None
     if rules.one_cycle:
@@ -122,10 +120,9 @@ def _train(
             x = random_affine(x, generator, fill=float(x.min()))
         elif strategy:
             x = crop_scale_rotate(x, generator, strategy)
-        optimiser.zero_grad(set_to_none=True)
-        for part, names in zip(forward.chunks(x), forward.chunks(y), strict=True):
-            loss = functional.cross_entropy(forward.logits(part), names, reduction="sum")
-            (loss / len(x)).backward()
+        _, slopes = loss_and_gradients(net, x, y)
+        for weight, slope in zip(net.parameters(), slopes, strict=True):
+            weight.grad = slope
         optimiser.step()
         if cycle is not None:
             cycle.step()
@@ -144,10 +141,9 @@ def _score(
     """Correct and tested per class of the test labels, for the argmax over all outputs."""
     device = next(net.parameters()).device
     net.eval()
-    forward = forward_of(net, facts.shape[2])
     predicted = torch.cat(
         [
-            forward.logits(rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
+            logits(net, rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
             for part in images.split(TEST_BATCH)
         ]
     )

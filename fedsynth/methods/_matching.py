@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from fedsynth.core import DataFacts, SyntheticSet, Task, Work
 from fedsynth.data.scaling import Scale
 from fedsynth.models.classifiers import make_convnet
+from fedsynth.models.gradients import loss_and_gradients
 from fedsynth.randomness import torch_generator
 from fedsynth.settings import setting
 
@@ -165,8 +166,7 @@ class MatchedImages:
         for _ in range(self.cfg.outer_inner[1]):
             order = torch.randperm(len(labels), generator=generator).to(images.device)
             for part in order.split(NET_BATCH):
-                loss = F.cross_entropy(net(images[part]), labels[part])
-                slopes = torch.autograd.grad(loss, parameters)
+                _, slopes = loss_and_gradients(net, images[part], labels[part])
                 with torch.no_grad():
                     torch._foreach_add_(parameters, slopes, alpha=-self.cfg.net_rate)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fedsynth.core import (
     Budget,
@@ -26,6 +25,7 @@ from fedsynth.core import (
 )
 from fedsynth.methods._matching import MatchingConfig, match_run, set_bytes
 from fedsynth.methods.psg import LAPTOP, other_classes, pooled, psg_request, start_images
+from fedsynth.models.gradients import loss_and_gradients
 from fedsynth.privacy.events import disclosed
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
@@ -86,8 +86,8 @@ class GradientMatching(Method):
             generator = torch_generator(*matched.key, "batch", call)
             chosen = torch.randperm(len(records.labels), generator=generator)[: cfg.batch]
             images = matched.scale.to_network(records.pixels(chosen)).to(guard.device)
-            loss = F.cross_entropy(net(images), records.labels[chosen].to(guard.device))
-            return list(torch.autograd.grad(loss, list(net.parameters())))
+            labels = records.labels[chosen].to(guard.device)
+            return loss_and_gradients(net, images, labels)[1]
 
         others = other_classes(cfg, plan, matched, request.arrays)
         for run in private.rounds(cfg.runs, matched.state):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -53,18 +55,20 @@ class Chain:
         if block is not None:
             self.layers.append(block)
             modules = modules[4:]
-        self.layers += [_layer(module, compute) for module in modules]
+        for module, after in zip_longest(modules, modules[1:]):
+            self.layers.append(_layer(module, after, compute))
         self.weights = [weight for layer in self.layers for weight in layer.weights]
         _check_weights(model, self.weights)
 
     @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
-        """The logits of a batch."""
+    def forward(self, x: Tensor, keep: bool = True) -> Tensor:
+        """The logits of a batch. With `keep` unset nothing stays for a backward pass, so that
+        memory still in the cache is used again."""
         x = x.to(self.weights[0].dtype)
         if isinstance(self.layers[0], Relu):
             x = x.clone()
         for layer in self.layers:
-            x = layer.forward(x)
+            x = (layer if keep else copy(layer)).forward(x)
         return x
 
     @torch.no_grad()
@@ -88,7 +92,7 @@ def _in_order(model: nn.Module) -> list[nn.Module]:
     """The leaf modules of a network whose forward only calls one after the other."""
     if type(model) is nn.Sequential:
         return [leaf for part in model for leaf in _in_order(part)]
-    if not list(model.children()):
+    if not model._modules:
         return [model]
     owner = _owner(model, "in_order")
     if owner is not None and owner is _owner(model, "forward"):  # no subclass changed `forward`
@@ -172,9 +176,10 @@ def _side(pool: nn.AvgPool2d) -> int:
     return pool.kernel_size if isinstance(pool.kernel_size, int) else pool.kernel_size[0]
 
 
-def _layer(module: nn.Module, compute: torch.dtype) -> Layer:
+def _layer(module: nn.Module, after: nn.Module | None, compute: torch.dtype) -> Layer:
     if isinstance(module, nn.Conv2d):
-        return Convolution(module, compute)
+        cancels = isinstance(after, _NORMS) and norm_groups(after) == module.out_channels
+        return Convolution(module, compute, cancels)
     if isinstance(module, _NORMS):
         return Norm(module)
     if isinstance(module, nn.AvgPool2d):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsynth.models.layers import Layer, aten, norm_channels, weights_of
+from fedsynth.models.layers import Layer, add, aten, norm_channels, weights_of
 from fedsynth.models.rows import Dense, Rows
 
 _CACHED = 1 << 19  # numbers of an activation worked on at a time where it is reused at once
@@ -62,9 +62,12 @@ class FirstBlock(Layer):
         self.y = x.new_empty(b, self.channels, k * k, patches.shape[2] // k**2)
         pooled = x.new_empty(b, self.channels, 1, self.y.shape[3])
         for part in self._parts():
-            y = self.y[part]
-            torch.relu_(y.flatten(2).copy_(torch.bmm(matrix[part], self.patches[part])))
-            torch.sum(y, 2, keepdim=True, out=pooled[part])
+            y = self.y[part].flatten(2)
+            if y.dtype == self.compute:
+                torch.bmm(matrix[part], self.patches[part], out=y)
+            else:
+                y.copy_(torch.bmm(matrix[part], self.patches[part]))
+            pooled[part, :, 0] = add(y.relu_().view_as(self.y[part]).unbind(2))
         return pooled.mul_(1 / k**2).view(b, self.channels, height // k, width // k)
 
     def backward(self, g: Tensor, onward: bool) -> Tensor:
@@ -73,8 +76,8 @@ class FirstBlock(Layer):
         product = self.patches.new_empty(len(g), rows, channels)
         for part in self._parts():
             y = self.y[part]
-            masked = aten.threshold_backward(g[part].expand_as(y), y, 0).flatten(2)
-            masked = masked.to(self.compute).transpose(1, 2)
+            aten.threshold_backward.grad_input(g[part].expand_as(y), y, 0, grad_input=y)
+            masked = y.flatten(2).to(self.compute).transpose(1, 2)
             torch.bmm(self.patches[part], masked, out=product[part])
         self.product = product.to(g.dtype).transpose(1, 2)
         return g

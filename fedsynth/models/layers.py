@@ -27,7 +27,8 @@ aten = torch.ops.aten
 
 
 class Layer(ABC):
-    """One step of a chain. `forward` keeps what `backward` needs, `backward` what gradients need.
+    """One step of a chain. `forward` keeps what `backward` needs, `backward` what gradients need;
+    it may overwrite the former, so it runs once a forward.
 
     Matrix products and convolutions run in `compute` (bfloat16 or the weights' own type), all else
     in the weights' type; gradients come in the weights' type.
@@ -53,13 +54,16 @@ class Layer(ABC):
 
 
 class Convolution(Layer):
-    """`nn.Conv2d` with one group."""
+    """`nn.Conv2d` with one group. Where a norm `cancels` its bias, the bias is left out, and its
+    gradient is exactly zero."""
 
-    def __init__(self, module: nn.Conv2d, compute: torch.dtype) -> None:
+    def __init__(self, module: nn.Conv2d, compute: torch.dtype, cancels: bool = False) -> None:
         self.weights = weights_of(module)
         self.compute = compute
         self.kernel = module.weight.detach().to(compute).contiguous()
-        self.bias = None if module.bias is None else module.bias.detach().to(compute)
+        self.has_bias, self.cancels = module.bias is not None, cancels
+        used = None if cancels else module.bias
+        self.bias = None if used is None else used.detach().to(compute)
         self.stride, self.padding, self.dilation = module.stride, module.padding, module.dilation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,7 +72,9 @@ class Convolution(Layer):
         return z.to(x.dtype)
 
     def backward(self, g: Tensor, onward: bool) -> Tensor:
-        self.g, self.g_sums = g.to(self.compute), g.sum((2, 3))
+        self.g = g.to(self.compute)
+        if self.has_bias:
+            self.g_sums = g.new_zeros(g.shape[:2]) if self.cancels else g.sum((2, 3))
         if not onward:
             return g
         size = self.x.shape
@@ -82,13 +88,12 @@ class Convolution(Layer):
             self.g.reshape(1, -1, *self.g.shape[2:]),
             batch,
         )
-        rows = rows.view(batch, *self.kernel.shape).to(self.g_sums.dtype)
-        found: list[Rows] = [Dense(rows)]
-        return [*found, Dense(self.g_sums)] if self.bias is not None else found
+        found: list[Rows] = [Dense(rows.view(batch, *self.kernel.shape).to(self.weights[0].dtype))]
+        return [*found, Dense(self.g_sums)] if self.has_bias else found
 
     def gradients(self) -> list[Tensor]:
-        total = self._kernel_gradient(self.x, self.g, 1).to(self.g_sums.dtype)
-        return [total, self.g_sums.sum(0)] if self.bias is not None else [total]
+        total = self._kernel_gradient(self.x, self.g, 1).to(self.weights[0].dtype)
+        return [total, self.g_sums.sum(0)] if self.has_bias else [total]
 
     def _kernel_gradient(self, x: Tensor, g: Tensor, groups: int) -> Tensor:
         outputs, *rest = self.kernel.shape
@@ -156,9 +161,9 @@ class MeanPool(Layer):
         if self.uneven is not None:
             return aten.avg_pool2d(x, *self.rest)
         x = x.contiguous()
-        rows = _add([x.view(b, c, height // k, k, width)[:, :, :, i] for i in range(k)])
+        rows = add([x.view(b, c, height // k, k, width)[:, :, :, i] for i in range(k)])
         pairs = rows.view(b, c, height // k, width // k, k)
-        return _add([pairs[..., i] for i in range(k)]).mul_(1 / k**2)
+        return add([pairs[..., i] for i in range(k)]).mul_(1 / k**2)
 
     def backward(self, g: Tensor, onward: bool) -> Tensor:
         if self.uneven is not None:
@@ -221,10 +226,11 @@ def norm_channels(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
 
 def weights_of(module: nn.Module) -> tuple[Tensor, ...]:
     """The weights a module itself owns."""
-    return tuple(module.parameters(recurse=False))
+    return tuple(weight for weight in module._parameters.values() if weight is not None)
 
 
-def _add(terms: Sequence[Tensor]) -> Tensor:
+def add(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape, in a new one."""
     if len(terms) == 1:
         return terms[0].clone()
     total = terms[0] + terms[1]

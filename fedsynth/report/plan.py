@@ -8,7 +8,6 @@ from fedsynth.core import PartyPlan, Plan, Work
 from fedsynth.engine.estimate import seconds, work_seconds
 from fedsynth.engine.job import Job
 from fedsynth.engine.judge import nets
-from fedsynth.evaluation.protocols import protocol
 from fedsynth.jobs import paper_epsilon, plans
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
@@ -74,14 +73,14 @@ def _caption(jobs: list[Job]) -> str:
 
 def evaluation_seconds(job: Job) -> float:
     """Core-seconds of judging every stage of a job: the training of its classifiers."""
-    rules = protocol(job.evaluation.protocol)
     work = []
     images = 0
     for plan in plans(job):
         images += sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
         schedule = job.evaluation.schedule(max(1, images))
         times = schedule.steps * nets(job, model=job.the_method.inherits(job.config))
-        work.append(Work("train", job.evaluation.width, min(rules.batch, max(1, images)), times))
+        batch = min(job.evaluation.rules.batch, max(1, images))
+        work.append(Work("train", job.evaluation.width, batch, times))
     return work_seconds(work, plans(job)[0].task.data)
 
 

@@ -1,14 +1,21 @@
-"""Plain gradients by hand-written layers against automatic differentiation."""
+"""Plain gradients and logits by hand-written layers against automatic differentiation."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedsynth.models.classifiers import make_convnet
-from fedsynth.models.gradients import loss_and_gradients
+from fedsynth.models import gradients
+from fedsynth.models.classifiers import ConvNet, make_convnet
+from fedsynth.models.gradients import logits, loss_and_gradients
+from fedsynth.models.zoo import classifier
+from fedsynth.randomness import default_seed, torch_generator
+
+Shape = tuple[int, int, int]
 
 
 def _models() -> list[nn.Module]:
@@ -38,3 +45,77 @@ def test_equals_automatic_differentiation(model: nn.Module) -> None:
     norm = torch.cat([g.flatten() for g in expected]).norm()
     off = torch.cat([(a - b).flatten() for a, b in zip(coarse, expected, strict=True)]).norm()
     assert off < 0.1 * norm
+
+
+def _trained_looking(shape: Shape) -> ConvNet:
+    """A net whose norms have scales of both signs and shifts, as after training."""
+    net = make_convnet(6, shape, 5, "gradients")
+    with default_seed("norms", shape):
+        for layer in net.features:
+            if isinstance(layer, nn.GroupNorm):
+                nn.init.normal_(layer.weight)
+                nn.init.normal_(layer.bias)
+    return net
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (2, 16, 16), (1, 18, 18)])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_float32_is_near_the_plain_net_in_float64(shape: Shape, scale: float) -> None:
+    net = _trained_looking(shape)
+    exact = copy.deepcopy(net).double()
+    x = torch.randn(7, *shape, generator=torch_generator("x")) * scale + 0.3
+    y = torch.randint(0, 5, (7,), generator=torch_generator("y"))
+    expected = exact(x.double())
+    torch.testing.assert_close(
+        logits(net, x, chunk=3), expected.detach().float(), rtol=1e-4, atol=1e-4
+    )
+    slopes = torch.autograd.grad(F.cross_entropy(expected, y), list(exact.parameters()))
+    loss, found = loss_and_gradients(net, x, y, chunk=3)
+    torch.testing.assert_close(loss, F.cross_entropy(expected, y).detach().float())
+    for weight, ours, theirs in zip(net.parameters(), found, slopes, strict=True):
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-3, atol=2e-5)
+        assert ours.stride() == weight.stride()  # or a fused optimiser is not at its fastest
+        assert not ours.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["black", "flat", "one pixel", "stripes"])
+def test_images_without_variance(kind: str) -> None:
+    net = _trained_looking((1, 28, 28))
+    x = torch.full((2, 1, 28, 28), {"black": 0.0, "flat": 3.0}.get(kind, -0.42))
+    if kind == "one pixel":
+        x[:, :, 3, 4] = 2.8
+    if kind == "stripes":
+        x[:, :, ::2] = 2.8
+    torch.testing.assert_close(logits(net, x), net(x).detach(), rtol=1e-3, atol=1e-3)
+
+
+def test_logits_keep_nothing_and_leave_images_alone() -> None:
+    x = torch.randn(9, 12, generator=torch_generator("x"))
+    before = x.clone()
+    with default_seed("relu first"):
+        net = nn.Sequential(nn.ReLU(), nn.Linear(12, 3))
+    found = logits(net, x, chunk=4)
+    assert torch.equal(x, before)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, net(x).detach())
+    with torch.inference_mode():
+        assert torch.equal(logits(net, x, chunk=4), found)
+
+
+def test_other_nets_run_as_they_are() -> None:
+    x = torch.randn(4, 1, 28, 28, generator=torch_generator("x"))
+    with default_seed("lenet"):
+        net = classifier("lenet", (1, 28, 28), 3)
+    assert torch.equal(logits(net, x), net(x).detach())
+
+
+def test_other_devices_run_the_plain_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("hand-written layers are for a CPU")
+
+    monkeypatch.setattr(gradients, "Chain", refuse)
+    net = make_convnet(4, (1, 28, 28), 3, 0).to("meta")
+    x, y = torch.empty(5, 1, 28, 28, device="meta"), torch.zeros(5, device="meta").long()
+    assert logits(net, x).shape == (5, 3)
+    _, found = loss_and_gradients(net, x, y)
+    assert [g.shape for g in found] == [p.shape for p in net.parameters()]
