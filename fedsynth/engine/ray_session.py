@@ -25,6 +25,7 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers on a shared machine
     "RAY_max_direct_call_object_size": str(INLINE_BYTES),
 }
 

@@ -71,7 +71,7 @@ def run_alone(code: str, seconds: float) -> str:
     """Run in a process of its own, because Flower's simulation shuts Ray down when it ends."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": PATH},
+        env={**os.environ, "PYTHONPATH": PATH, "RAY_worker_niceness": "0"},
         capture_output=True,
         text=True,
         timeout=seconds,

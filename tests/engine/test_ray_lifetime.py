@@ -38,7 +38,7 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     """A driver in a process group of its own, as a shell would start it."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
-        env={**os.environ, "PYTHONPATH": PATH},
+        env={**os.environ, "PYTHONPATH": PATH, "RAY_worker_niceness": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
