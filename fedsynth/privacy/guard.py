@@ -59,6 +59,7 @@ class Guard:
         self._digest, self._fingerprint = request_digest, data_fingerprint
         self._entries: list[str] = []
         self._reservation: _Reservation | None = None
+        self._labels: set[str] = set()  # charged while this request is answered
 
     @contextmanager
     def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
@@ -241,6 +242,11 @@ class Guard:
         return streams
 
     def _charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
+        """Charge once under this label. The ledger takes an equal charge of an equal request for
+        a replay, with the same noise; two uses in one answer must therefore differ in name."""
+        if label in self._labels and event != disclosed():
+            raise PermissionError(f"{label} is used already in this answer: number your calls")
+        self._labels.add(label)
         entry = self._ledger.reserve(
             event,
             stage=self._stage,

@@ -291,6 +291,21 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
         curator.add([torch.ones(20_000)], **terms)
 
 
+def test_two_uses_in_one_answer_must_be_numbered_apart(tmp_path):
+    """Under one number the second would pass for a replay: uncharged, and with the same noise."""
+    some, home = guard(tmp_path), private(records(4), tmp_path)
+    terms = {"clip": 1.0, "noise_multiplier": 2.0, "sampling_rate": 0.5}
+    some.noisy_gradient(home, net(), SCALE, **terms)
+    with pytest.raises(PermissionError, match="used already"):
+        some.noisy_gradient(home, net(), SCALE, **terms)
+    some.noisy_gradient(home, net(), SCALE, call=1, **terms)
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
+    with some.reserve(poisson(0.5, gaussian(2.0)), 2):
+        pass
+    with pytest.raises(PermissionError, match="used already"), some.reserve(gaussian(2.0), 1):
+        pass
+
+
 def test_nothing_is_released_that_nothing_was_charged_for(tmp_path):
     with pytest.raises(PermissionError, match="nothing was charged"):
         guard(tmp_path).release({"images": torch.zeros(1)})
