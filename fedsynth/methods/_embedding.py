@@ -98,6 +98,8 @@ class EmbeddingMethod(Method):
         return self.features(cfg, data, "width").width
 
     def plan(self, cfg: EmbeddingConfig, task: Task, budget: Budget) -> Plan:
+        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
+            ConvCondGen(cfg.code, len(task.classes), task.data.shape)
         by_paper = budget.accounting == self.paper_convention
         counted = paper_event if by_paper else event
         noise = cfg.noise or noise_multiplier(

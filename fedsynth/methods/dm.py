@@ -25,6 +25,7 @@ from fedsynth.core import (
 from fedsynth.methods._distribution import CondensedImages, DistributionConfig, Step
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods.psg import pooled
+from fedsynth.models.classifiers import bare_convnet
 from fedsynth.privacy.events import disclosed
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private, Records
@@ -66,6 +67,7 @@ class DM(Method):
                 work=(Work("train", cfg.width, images, cfg.iterations),),
             )
 
+        bare_convnet(cfg.width, task.data)  # refuses sizes it cannot see before anything is spent
         parties = tuple(share(f.party, f.records, len(f.class_counts)) for f in task.parties)
         return Plan(self.name, task, budget, parties)
 

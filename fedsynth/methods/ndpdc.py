@@ -34,6 +34,7 @@ from fedsynth.methods._distribution import (
 )
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods.psg import pooled
+from fedsynth.models.classifiers import bare_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
@@ -67,6 +68,7 @@ class NDPDC(Method):
     }
 
     def plan(self, cfg: NDPDCConfig, task: Task, budget: Budget) -> Plan:
+        bare_convnet(cfg.width, task.data)  # refuses sizes it cannot see before anything is spent
         parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
         assumes = ("the number of records of each class at each party",)
         return Plan(self.name, task, budget, parties, assumes=assumes)

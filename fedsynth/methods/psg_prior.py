@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fedsynth.core import DataFacts, Plan, Request
+from fedsynth.core import Budget, DataFacts, Plan, Request, Task
 from fedsynth.methods._matching import MatchedImages
 from fedsynth.methods.psg import LAPTOP, PSG, PSGConfig
 from fedsynth.models.generators import PriorGenerator, make_generator
@@ -83,6 +83,11 @@ class PSGPrior(PSG):
         "laptop": {**LAPTOP_PRIOR, "runs": 20},
         "paper": {},
     }
+
+    def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:
+        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
+            PriorGenerator(cfg.code, task.data.classes, task.data.shape)
+        return super().plan(cfg, task, budget)
 
     def start(
         self, cfg: Any, plan: Plan, party: int, request: Request, device: torch.device

@@ -1,0 +1,43 @@
+"""Sizes a method's networks cannot handle are refused by its plan: nothing has been spent then."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsynth.core import Budget, DataFacts, PartyFacts, Task
+from fedsynth.errors import UserError
+from fedsynth.methods import method
+
+BUDGET = Budget(10.0, 1e-3)
+
+
+def a_task(height: int, width: int) -> Task:
+    facts = PartyFacts(0, 400, {0: 200, 1: 200})
+    data = DataFacts("odd", (1, height, width), 2, (0.5,), (0.25,))
+    return Task(data, 0, 1, (facts,), (0, 1), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("dp_merf", (30, 30)),
+        ("dp_ntk", (28, 30)),
+        ("dp_hp", (30, 30)),
+        ("psg_prior", (64, 64)),
+        ("ndpdc", (28, 32)),
+        ("dm", (6, 6)),
+    ],
+)
+def test_an_impossible_size_is_refused_by_the_plan(name, size):
+    some = method(name)
+    with pytest.raises(UserError, match=f"{size[0]}x{size[1]}"):
+        some.plan(some.Config(), a_task(*size), BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("name", "few"),
+    [("dp_merf", {}), ("ndpdc", {"iterations": 2}), ("psg_prior", {"runs": 1, "batches": 1})],
+)
+def test_other_sizes_are_planned(name, few):
+    some = method(name)
+    assert some.plan(some.Config(**few), a_task(32, 32), BUDGET).parties[0].bytes_up > 0
