@@ -35,13 +35,18 @@ class NotAChain(Exception):
 class Chain:
     """The layers of a network in the order they run, each used once and each hand-written.
 
-    The weights are those of `model` at this moment. `shape` is that of one record, since some
-    layers are only possible for some shapes. Raises `NotAChain` where automatic differentiation
-    has to do the work.
+    `weights` are those of `model` at this moment in the order of the layers, `parameters` the same
+    in the order of `model.parameters()`. `shape` is that of one record, since some layers are only
+    possible for some shapes. A `summed` chain is quicker where only `gradients` will be asked for.
+    Raises `NotAChain` where automatic differentiation has to do the work.
     """
 
     def __init__(
-        self, model: nn.Module, shape: Sequence[int], compute: torch.dtype = torch.float32
+        self,
+        model: nn.Module,
+        shape: Sequence[int],
+        compute: torch.dtype = torch.float32,
+        summed: bool = False,
     ) -> None:
         for part in model.modules():
             if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
@@ -56,9 +61,10 @@ class Chain:
             self.layers.append(block)
             modules = modules[4:]
         for module, after in zip_longest(modules, modules[1:]):
-            self.layers.append(_layer(module, after, compute))
+            self.layers.append(_layer(module, after, compute, summed))
         self.weights = [weight for layer in self.layers for weight in layer.weights]
-        _check_weights(model, self.weights)
+        self.parameters = list(model.parameters())
+        _check_weights(self.parameters, self.weights)
 
     @torch.no_grad()
     def forward(self, x: Tensor, keep: bool = True) -> Tensor:
@@ -143,8 +149,8 @@ def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
             raise NotAChain(f"{module} gets records of an unusual shape")
 
 
-def _check_weights(model: nn.Module, weights: list[Tensor]) -> None:
-    ours, theirs = [id(w) for w in weights], [id(p) for p in model.parameters()]
+def _check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
+    ours, theirs = [id(w) for w in weights], [id(p) for p in parameters]
     if len(set(ours)) != len(ours) or set(ours) != set(theirs):
         raise NotAChain("a weight is shared, or used outside the layers")
     if not all(w.requires_grad for w in weights):
@@ -176,10 +182,10 @@ def _side(pool: nn.AvgPool2d) -> int:
     return pool.kernel_size if isinstance(pool.kernel_size, int) else pool.kernel_size[0]
 
 
-def _layer(module: nn.Module, after: nn.Module | None, compute: torch.dtype) -> Layer:
+def _layer(module: nn.Module, after: nn.Module | None, compute: torch.dtype, summed: bool) -> Layer:
     if isinstance(module, nn.Conv2d):
         cancels = isinstance(after, _NORMS) and norm_groups(after) == module.out_channels
-        return Convolution(module, compute, cancels)
+        return Convolution(module, compute, cancels, summed)
     if isinstance(module, _NORMS):
         return Norm(module)
     if isinstance(module, nn.AvgPool2d):

@@ -36,12 +36,12 @@ def loss_and_gradients(
     than twice with `compute=torch.bfloat16`; the same thing for any other network. No privacy here:
     see `privacy.clipping`.
     """
-    weights = [p for p in model.parameters() if p.requires_grad]
-    chain = _chain(model, images, compute or weights[0].dtype)
+    chain = _chain(model, images, compute)
     if chain is None:
+        weights = [p for p in model.parameters() if p.requires_grad]
         mean = loss(model(images), labels).mean()
         return mean.detach(), list(torch.autograd.grad(mean, weights))
-    mean = weights[0].new_zeros(())
+    mean = chain.weights[0].new_zeros(())
     totals: dict[int, Tensor] = {}
     for x, y in zip(images.split(chunk), labels.split(chunk), strict=True):
         losses, slope = loss_and_slope(chain.forward(x), y, loss)
@@ -51,24 +51,25 @@ def loss_and_gradients(
             so_far = totals.setdefault(id(weight), part)
             if so_far is not part:
                 so_far.add_(part)
-    return mean, [totals[id(w)] for w in weights]
+    return mean, [totals[id(w)] for w in chain.parameters]
 
 
 @torch.no_grad()
 def logits(model: nn.Module, images: Tensor, *, chunk: int = 50) -> Tensor:
     """`model(images)` without a graph, by hand-written layers where that is faster."""
-    chain = _chain(model, images, images.dtype)
+    chain = _chain(model, images)
     if chain is None:
         return model(images)
     return torch.cat([chain.forward(x, keep=False) for x in images.split(chunk)])
 
 
-def _chain(model: nn.Module, images: Tensor, compute: torch.dtype) -> Chain | None:
+def _chain(model: nn.Module, images: Tensor, compute: torch.dtype | None = None) -> Chain | None:
     """The hand-written layers, where there are any and they are the faster way: on a CPU."""
-    if images.device.type != "cpu":
+    weight = next(model.parameters(), None)
+    if weight is None or weight.device.type != "cpu":
         return None
     try:
-        return Chain(model, images.shape[1:], compute)
+        return Chain(model, images.shape[1:], compute or weight.dtype, summed=True)
     except NotAChain:
         return None
 

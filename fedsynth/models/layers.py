@@ -55,9 +55,17 @@ class Layer(ABC):
 
 class Convolution(Layer):
     """`nn.Conv2d` with one group. Where a norm `cancels` its bias, the bias is left out, and its
-    gradient is exactly zero."""
+    gradient is exactly zero. With `summed`, the gradient summed over the batch comes along with the
+    one at the input, which saves the kernels a reordering."""
 
-    def __init__(self, module: nn.Conv2d, compute: torch.dtype, cancels: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Conv2d,
+        compute: torch.dtype,
+        cancels: bool = False,
+        summed: bool = False,
+    ) -> None:
+        self.summed = summed
         self.weights = weights_of(module)
         self.compute = compute
         self.kernel = module.weight.detach().to(compute).contiguous()
@@ -75,6 +83,12 @@ class Convolution(Layer):
         self.g = g.to(self.compute)
         if self.has_bias:
             self.g_sums = g.new_zeros(g.shape[:2]) if self.cancels else g.sum((2, 3))
+        if self.summed:
+            rest = (self.stride, self.padding, self.dilation, False, (0, 0), 1)
+            back, self.total, _ = aten.convolution_backward(
+                self.g, self.x, self.kernel, None, *rest, (onward, True, False)
+            )
+            return back.to(g.dtype) if onward else g
         if not onward:
             return g
         size = self.x.shape
@@ -92,7 +106,8 @@ class Convolution(Layer):
         return [*found, Dense(self.g_sums)] if self.has_bias else found
 
     def gradients(self) -> list[Tensor]:
-        total = self._kernel_gradient(self.x, self.g, 1).to(self.weights[0].dtype)
+        total = self.total if self.summed else self._kernel_gradient(self.x, self.g, 1)
+        total = total.to(self.weights[0].dtype)
         return [total, self.g_sums.sum(0)] if self.has_bias else [total]
 
     def _kernel_gradient(self, x: Tensor, g: Tensor, groups: int) -> Tensor:
@@ -114,8 +129,8 @@ class Norm(Layer):
     def forward(self, x: Tensor) -> Tensor:
         self.x = x.contiguous()
         b = len(x)
-        self.scales = None if self.scale is None else self.scale.repeat(b)
-        shifts = None if self.shift is None else self.shift.repeat(b)
+        self.scales = None if self.scale is None else self.scale.expand(b, -1).reshape(-1)
+        shifts = None if self.shift is None else self.shift.expand(b, -1).reshape(-1)
         self.sizes = (1, b * self.channels, x[0, 0].numel(), b * self.groups)
         y, self.mean, self.rstd = aten.native_group_norm(
             self.x, self.scales, shifts, *self.sizes, self.eps

@@ -110,7 +110,7 @@ def test_other_nets_run_as_they_are() -> None:
 
 
 def test_other_devices_run_the_plain_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("hand-written layers are for a CPU")
 
     monkeypatch.setattr(gradients, "Chain", refuse)
