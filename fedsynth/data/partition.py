@@ -187,7 +187,8 @@ def dirichlet(
     class_counts: Sequence[int], parties: int, rng: np.random.Generator, *, alpha: float = 0.5
 ) -> np.ndarray:
     """Split every class by a Dirichlet draw: a small `alpha` makes parties differ more."""
-    if isinstance(alpha, bool | str) or not 0 < alpha < np.inf:
+    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not number or not 0 < alpha < np.inf:
         raise UserError(f"alpha={alpha!r} of partitioner dirichlet must be a number above 0.")
     edges = np.cumsum(rng.dirichlet(np.full(parties, alpha), len(class_counts)), axis=1)
     edges[:, -1] = 1.0
