@@ -28,6 +28,7 @@ from fedsynth.models.gradients import Loss, cross_entropy, loss_and_slope
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SAFETY = 1 - 2.0**-18
+_FINE = 2.0**-100  # below this a float32 factor starts to lose digits, and the bound with them
 _MULTIPLE = 8  # records that batches are filled up to: see the guarantee
 _HELD_BYTES = 96 << 20
 
@@ -92,9 +93,14 @@ def clip_rows(rows: Tensor, bound: float) -> Tensor:
     """Rows scaled down to L2 norm at most `bound`; a row that is not finite becomes zero."""
     norms = row_norms(rows)
     good = torch.isfinite(norms)
-    factors = torch.where(good, _factors(norms, bound), 0.0).to(rows.dtype)
+    factors = torch.where(good, _factors(norms, bound), 0.0)
     shape = (-1,) + (1,) * (rows.dim() - 1)
-    return torch.where(good.view(shape), rows, 0.0) * factors.view(shape)
+    clipped = torch.where(good.view(shape), rows, 0.0) * factors.to(rows.dtype).view(shape)
+    coarse = good & (factors < _FINE)
+    if coarse.any():
+        exact = rows[coarse].double() * factors[coarse].view(shape)
+        clipped[coarse] = exact.to(rows.dtype)
+    return clipped
 
 
 def _factors(norms: Tensor, clip: float) -> Tensor:

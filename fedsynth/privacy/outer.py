@@ -16,9 +16,13 @@ def clipped_outer_sum(left: torch.Tensor, right: torch.Tensor, bound: float) -> 
     rows changes the sum by at most `bound`, up to the rounding of the sum itself. A pair whose norm
     is not finite contributes nothing.
     """
-    norms = row_norms(left) * row_norms(right)
-    good = torch.isfinite(norms)
+    lengths = row_norms(right)
+    norms = row_norms(left) * lengths
+    good = torch.isfinite(norms) & (lengths > 0)
     if not bool(good.all()):
-        left, right, norms = left[good], right[good], norms[good]
-    factors = (bound * _SAFETY / norms).clamp(max=1.0).to(left.dtype)
-    return (left * factors[:, None]).T @ right
+        left, right, norms, lengths = left[good], right[good], norms[good], lengths[good]
+    # The right side becomes directions and the left takes the lengths, both in float64: neither a
+    # huge nor a tiny factor can lose digits on the way back to float32.
+    factors = (bound * _SAFETY / norms).clamp(max=1.0) * lengths
+    sides = left.double() * factors[:, None], right.double() / lengths[:, None]
+    return sides[0].to(left.dtype).T @ sides[1].to(right.dtype)
