@@ -302,11 +302,12 @@ times = st.integers(1, 3000)
 @given(rates, sigmas, times, st.floats(1.0, 2.0))
 def test_epsilon_falls_with_noise_and_rises_with_rate_and_steps(q, sigma, n, factor):
     slack = 1 - 2e-3  # the cut of the privacy loss may differ between the two
+    grain = 5e-4  # epsilons this small are rounded up by about the grid's step, each its own
     base = {name: epsilon(sgd(q, sigma, n), DELTA, name) for name in ("pld", "rdp")}
     for name, value in base.items():
-        assert epsilon(sgd(q, sigma * factor, n), DELTA, name) * slack <= value + 1e-9
-        assert epsilon(sgd(q * factor, sigma, n), DELTA, name) >= value * slack - 1e-9
-        assert epsilon(sgd(q, sigma, math.ceil(n * factor)), DELTA, name) >= value * slack - 1e-9
+        assert epsilon(sgd(q, sigma * factor, n), DELTA, name) * slack <= value + grain
+        assert epsilon(sgd(q * factor, sigma, n), DELTA, name) >= value * slack - grain
+        assert epsilon(sgd(q, sigma, math.ceil(n * factor)), DELTA, name) >= value * slack - grain
 
 
 @settings(max_examples=20, deadline=None)
