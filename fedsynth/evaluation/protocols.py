@@ -18,6 +18,7 @@ import torch
 from fedsynth.core import DataFacts
 from fedsynth.errors import UserError, unknown
 from fedsynth.models.zoo import CLASSIFIERS
+from fedsynth.settings import setting
 
 MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
 FLIPLESS = ("mnist",)  # a mirrored digit is another sign
@@ -136,13 +137,13 @@ class EvalSetting:
     """Which protocol to follow, and where a cheaper run departs from it. The defaults are the
     protocol itself; 0 means "what the protocol says"."""
 
-    protocol: str = "P"
-    classifier: str = "convnet"
-    width: int = 128  # of the ConvNet
-    nets: int = 0  # fresh nets per released set
-    epochs: int = 0  # E; the loop makes E + 1 passes
-    max_images: int = 0  # cap on image passes of one training
-    batch: int = 0  # smaller batches make more steps of as many image passes
+    protocol: str = setting("P", f"how classifiers are trained: {', '.join(PROTOCOLS)}")
+    classifier: str = setting("convnet", f"what is trained: {', '.join(CLASSIFIERS)}")
+    width: int = setting(128, "width of the ConvNet")
+    nets: int = setting(0, "fresh nets a released set; 0: the protocol's")
+    epochs: int = setting(0, "E, of which the loop makes E + 1; 0: the protocol's")
+    max_images: int = setting(0, "cap on the image passes of one training; 0: none")
+    batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
 
     def __post_init__(self) -> None:
         protocol(self.protocol)

@@ -51,7 +51,7 @@ def keys() -> str:
     for m in all_methods().values():
         rows = _rows(m.Config, f"{m.name}.")
         if rows:
-            text += f"\n\n{m.name}: {m.summary}\n" + _lines(rows)
+            text += "\n\n" + textwrap.fill(f"{m.name}: {m.summary}", WIDTH) + "\n" + _lines(rows)
     return text
 
 
