@@ -64,14 +64,15 @@ def tiny_job(
     *,
     seed: int = 0,
     noise_seed: int | None = 7,
+    accounting: str = "rdp",
 ) -> Job:
-    """A job small enough to run in a fraction of a second."""
+    """A job small enough to run in a fraction of a second; Renyi accounting is the quick one."""
     some = method(name)
     epsilon = 10.0 if some.private else float("inf")
     return Job(
         name,
         tiny_settings(some, changes),
-        Budget(epsilon, 1e-3),
+        Budget(epsilon, 1e-3, accounting=accounting),
         seed,
         WORLDS[world],
         EVALUATION,

@@ -140,7 +140,7 @@ def test_a_plan_reads_no_data_and_is_always_the_same(case, monkeypatch, tmp_path
 def test_a_plan_stays_within_the_budget_and_uses_it(name, tmp_path):
     """The noise is not wasted: what is planned costs nearly what is allowed."""
     for world in tiny.WORLDS:
-        job = tiny.tiny_job(name, tmp_path, world)
+        job = tiny.tiny_job(name, tmp_path, world, accounting="pld")
         costs = []
         for share in job.plan(0).parties:
             costs.append(epsilon(share.event, job.budget.delta, job.budget.accounting))
