@@ -46,7 +46,7 @@ class GradientMatching(Method):
     private = False
     Config = GradientMatchingConfig
     presets = {
-        "smoke": {**LAPTOP, "runs": 2, "updates": 3},
+        "smoke": {**LAPTOP, "runs": 2},
         "laptop": {**LAPTOP, "runs": 8},
         "paper": {},
     }

@@ -59,7 +59,7 @@ class PSG(Method):
     source = "Chen et al. 2022, Private Set Generation with Discriminative Information"
     Config = PSGConfig
     presets = {
-        "smoke": {**LAPTOP, "runs": 3, "updates": 3},
+        "smoke": {**LAPTOP, "runs": 2},
         "laptop": {**LAPTOP, "runs": 15},
         "paper": {},
     }

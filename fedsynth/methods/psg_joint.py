@@ -55,7 +55,7 @@ class PSGJoint(Method):
     source = "this project, after Chen et al. 2022"
     Config = PSGJointConfig
     presets = {
-        "smoke": {**LAPTOP, "runs": 3, "updates": 3},
+        "smoke": {**LAPTOP, "runs": 2},
         "laptop": {**LAPTOP, "runs": 15},
         "paper": {},
     }
