@@ -96,7 +96,11 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
         run.log(f"{len(jobs)} jobs on engine {settings.engine}")
         progress.message(f"run directory {run.path}")
         at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
-        Runner(run, engine, progress).execute(jobs, at_once)
+        try:
+            Runner(run, engine, progress).execute(jobs, at_once)
+        except (UserError, KeyboardInterrupt):
+            print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
+            raise
     command = str(run.read_environment().get("command", ""))
     report = write_report(run, report_facts(config, jobs, command, notes))
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))

@@ -87,7 +87,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; go on with --resume and the run directory.", file=sys.stderr)
+        print("interrupted.", file=sys.stderr)
         return 130
 
 

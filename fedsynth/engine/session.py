@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Iterator, Sequence
@@ -72,11 +73,13 @@ def party_answer(text: str, party: int, stage: int, request: Request) -> Release
 
 
 def _add_seconds(folder: Path, seconds: float) -> None:
-    """Keep how long the party has computed for a stage: at home, as time can tell of data."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "seconds"
-    before = float(path.read_text()) if path.exists() else 0.0
-    atomic_write(path, repr(before + seconds).encode(), durable=False)
+    """Keep how long the party has computed for a stage: at home, as time can tell of data. A disk
+    that refuses is ignored, for nothing depends on it."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "seconds"
+        before = float(path.read_text()) if path.exists() else 0.0
+        atomic_write(path, repr(before + seconds).encode(), durable=False)
 
 
 def release_seconds(job: Job, stage: int) -> float:
