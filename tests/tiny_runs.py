@@ -13,10 +13,12 @@ from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.protocols import EvalSetting
 from fedsynth.methods import all_methods, method
+from fedsynth.privacy.events import flatten
+from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.report.progress import Progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.runner import Runner
-from fedsynth.scenario import World
+from fedsynth.scenario import World, tasks
 
 ROOT = Path(__file__).parents[1]
 
@@ -126,3 +128,13 @@ def outputs(out: Path | str) -> dict[str, bytes]:
     }
     assert any(name.endswith(".npz") for name in found) or "metrics.csv" in found
     return found
+
+
+def released_is_paid_for(job: Job) -> None:
+    """Whatever is on disk as a release stands in the ledgers with all its cost."""
+    run = RunDirectory(Path(job.out))
+    for stage in range(len(tasks(job.world))):
+        if run.has_release(job.name, stage + 1):
+            for share in job.plan(stage).parties:
+                entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
+                assert flatten(total(entries)) >= flatten(share.event)
