@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedsynth.engine.engine import Engine, open_engine
+from fedsynth.privacy import guard
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,9 @@ def two_workers(one_worker: Engine) -> Iterator[Engine]:
     """Ray with two workers, beside the one."""
     with open_engine("ray", workers=2, num_cpus=0) as engine:
         yield engine
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mechanisms return what they would have added noise to."""
+    monkeypatch.setattr(guard, "add_gaussian", lambda values, *_: list(values))
