@@ -82,6 +82,23 @@ def read_entries(path: Path) -> list[Entry]:
     return [entry for entry, _ in _verified(text, path.name, 0, GENESIS)]
 
 
+def read_chains(path: Path) -> list[list[Entry]]:
+    """All chains of a file that holds the ledgers of several jobs and parties, each verified."""
+    pieces: dict[tuple[str, int], list[bytes]] = {}
+    for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        try:
+            fields = json.loads(raw)
+            owner = str(fields["job"]), int(fields["party"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise LedgerDamaged(f"ledger {path.name}, line {number}: not an entry.") from error
+        pieces.setdefault(owner, []).append(raw)
+    chains = []
+    for (job, party), lines in pieces.items():
+        name = f"{path.name} of {job}, party {party}"
+        chains.append([entry for entry, _ in _verified(b"".join(lines), name, 0, GENESIS)])
+    return chains
+
+
 def _verified(text: bytes, name: str, seq: int, prev: str) -> Iterator[tuple[Entry, int]]:
     """The whole entries in this text with their lengths, checked against the chain so far."""
     for raw in text.splitlines(keepends=True):

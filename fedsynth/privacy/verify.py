@@ -1,0 +1,79 @@
+"""Check a ledger without the run that wrote it: `python -m fedsynth.privacy.verify LEDGER`.
+
+Every chain of hashes in the file (one a job and party) is followed from its first line, and what
+its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsynth.errors import UserError
+from fedsynth.privacy.accounting import check_delta, epsilon
+from fedsynth.privacy.events import describe
+from fedsynth.privacy.ledger import Entry, read_chains, total
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one party spent in one job, counted from its own lines."""
+
+    job: str
+    party: int
+    entries: int
+    words: str
+    pld: float
+    rdp: float
+    noise: str
+    views: tuple[str, ...]
+
+
+def accounts(path: Path, delta: float) -> list[Account]:
+    """One account a chain; raises `LedgerDamaged` where a chain does not hold."""
+    return [_account(chain, delta) for chain in read_chains(path)]
+
+
+def _account(chain: list[Entry], delta: float) -> Account:
+    spent, first = total(chain), chain[0]
+    return Account(
+        first.job,
+        first.party,
+        len(chain),
+        describe(spent),
+        epsilon(spent, delta, "pld"),
+        epsilon(spent, delta, "rdp"),
+        first.noise,
+        tuple(sorted({entry.view for entry in chain})),
+    )
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print every account of a ledger; exit code 2 if a chain is broken."""
+    parser = argparse.ArgumentParser(prog="python -m fedsynth.privacy.verify")
+    parser.add_argument("ledger", type=Path, help="a run's ledger.jsonl, or a party's own")
+    parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
+    options = parser.parse_args(words)
+    try:
+        check_delta(options.delta)
+        if not options.ledger.is_file():
+            raise UserError(f"{options.ledger} is not a file.")
+        found = accounts(options.ledger, options.delta)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for a in found:
+        print(
+            f"{a.job}, party {a.party}: epsilon {a.pld:.4g} (PLD), {a.rdp:.4g} (RDP) at "
+            f"delta={options.delta:g}, record, add/remove; view {', '.join(a.views)}; "
+            f"noise from {a.noise}; {a.entries} entries: {a.words}"
+        )
+    print(f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

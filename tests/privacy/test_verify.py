@@ -1,0 +1,62 @@
+"""Checking a ledger from outside: what it cost is counted anew, and a changed line is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsynth.core import Budget
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import gaussian, poisson, repeated
+from fedsynth.privacy.ledger import Ledger, LedgerDamaged
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.verify import accounts, main
+
+STEP = poisson(0.02, gaussian(1.5))
+
+
+@pytest.fixture
+def merged(tmp_path) -> Path:
+    """Two parties' ledgers in one file, as a run leaves it."""
+    text = ""
+    for party in (0, 1):
+        path = tmp_path / f"{party}.jsonl"
+        key = NoiseKey.from_seed(0, f"party {party}")
+        book = Ledger(path, job="psg", party=party, budget=Budget(8.0, 1e-5), key=key)
+        for call in range(3 + party):
+            book.reserve(repeated(STEP, 10), stage=0, label=f"call {call}", digest="")
+        text += path.read_text()
+    (tmp_path / "ledger.jsonl").write_text(text)
+    return tmp_path / "ledger.jsonl"
+
+
+def test_every_chain_is_counted_anew(merged):
+    found = accounts(merged, 1e-5)
+    assert [(a.job, a.party, a.entries) for a in found] == [("psg", 0, 3), ("psg", 1, 4)]
+    for account, steps in zip(found, (30, 40), strict=True):
+        assert account.pld == pytest.approx(epsilon(repeated(STEP, steps), 1e-5, "pld"))
+        assert account.rdp > account.pld
+
+
+def test_the_command_prints_the_accounts(merged, capsys):
+    assert main([str(merged), "--delta", "1e-6"]) == 0
+    out = capsys.readouterr().out
+    assert "psg, party 1" in out
+    assert "delta=1e-06" in out
+    assert "2 chains, 7 entries: every hash holds." in out
+
+
+def test_a_removed_line_is_found_and_named(merged, capsys):
+    lines = merged.read_text().splitlines(keepends=True)
+    merged.write_text("".join(lines[:4] + lines[5:]))
+    with pytest.raises(LedgerDamaged):
+        accounts(merged, 1e-5)
+    assert main([str(merged)]) == 2
+    assert "party 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["nothing.jsonl"], ["{ledger}", "--delta", "2"]])
+def test_bad_input_is_one_clear_message(merged, words, capsys):
+    assert main([word.format(ledger=merged) for word in words]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
