@@ -36,15 +36,15 @@ WORDS = [
     "accounting=rdp",
     "psg_joint.width=4",
     "psg_joint.spc=2",
-    "psg_joint.runs=40",
+    "psg_joint.runs=25",
     "psg_joint.batches=2",
     "psg_joint.updates=1",
     "dp_sgd.width=8",
-    "dp_sgd.epochs=20",
+    "dp_sgd.epochs=8",
     "dp_sgd.batch=32",
     "psg.width=8",
     "psg.spc=2",
-    "psg.runs=30",
+    "psg.runs=12",
     "psg.batches=2",
     "psg.updates=1",
     "evaluation.width=4",
@@ -134,7 +134,7 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(undisturbed, tmp_path):
-    """kill -9 of the run in the middle, then of its continuation, then to the end elsewhere."""
+    """kill -9 of the run in the middle, then of its continuation on another engine, then to the end."""
     out = tmp_path / "run"
     run = start(*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}")
     wait_until(lambda: at_work(out), run)
@@ -150,7 +150,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(undisturbed, tmp_path):
     all_paid(out)
     run.communicate()
     assert not (out / "report.html").exists()
-    finish(start("--resume", str(out), "engine=ray", "workers=1"))
+    assert main(["--resume", str(out), "--quiet"]) == 0
     assert tiny.outputs(out) == undisturbed
     assert not list(out.glob("disclosed/**/*"))
 
@@ -180,14 +180,14 @@ def test_ctrl_c_ends_all_processes_and_the_run_goes_on_later(undisturbed, tmp_pa
     out = tmp_path / "run"
     run = start(*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}")
     wait_until(lambda: at_work(out), run)
-    family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
-    assert len(family) > 3
+    family = psutil.Process(run.pid).children(recursive=True)
+    assert len(family) > 2
     begun = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
-    _, alive = psutil.wait_procs(family, timeout=5.0)
+    _, errors = run.communicate(timeout=5.0)
+    assert run.returncode == 130, errors
+    _, alive = psutil.wait_procs(family, timeout=max(0.0, begun + 5.0 - time.monotonic()))
     assert not alive, [process.cmdline()[:3] for process in alive]
-    assert time.monotonic() - begun <= 5.5
-    errors = finish(run, code=130)
     assert f"go on with --resume {out}" in errors
     assert errors.rstrip().endswith("interrupted.")
     assert "Traceback" not in errors
