@@ -134,7 +134,7 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(undisturbed, tmp_path):
-    """kill -9 of the run in the middle, then of its continuation on another engine, then to the end."""
+    """kill -9 of the run in the middle, then of its continuation elsewhere, then to the end."""
     out = tmp_path / "run"
     run = start(*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}")
     wait_until(lambda: at_work(out), run)
