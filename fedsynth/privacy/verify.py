@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsynth.errors import UserError
-from fedsynth.privacy.accounting import check_delta, epsilon
+from fedsynth.privacy.accounting import check_delta, cross_check, epsilon
 from fedsynth.privacy.events import describe
 from fedsynth.privacy.ledger import Entry, read_chains, total
 
@@ -28,17 +28,19 @@ class Account:
     words: str
     pld: float
     rdp: float
+    opacus: dict[str, float]  # the same by Opacus's accountants, where it was asked for
     noise: str
     views: tuple[str, ...]
 
 
-def accounts(path: Path, delta: float) -> list[Account]:
+def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
     """One account a chain; raises `LedgerDamaged` where a chain does not hold."""
-    return [_account(chain, delta) for chain in read_chains(path)]
+    return [_account(chain, delta, opacus) for chain in read_chains(path)]
 
 
-def _account(chain: list[Entry], delta: float) -> Account:
+def _account(chain: list[Entry], delta: float, opacus: bool) -> Account:
     spent, first = total(chain), chain[0]
+    others = cross_check(spent, delta) if opacus else {}
     return Account(
         first.job,
         first.party,
@@ -46,6 +48,7 @@ def _account(chain: list[Entry], delta: float) -> Account:
         describe(spent),
         epsilon(spent, delta, "pld"),
         epsilon(spent, delta, "rdp"),
+        {name: value for name, value in others.items() if name.startswith("opacus")},
         first.noise,
         tuple(sorted({entry.view for entry in chain})),
     )
@@ -56,19 +59,24 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedsynth.privacy.verify")
     parser.add_argument("ledger", type=Path, help="a run's ledger.jsonl, or a party's own")
     parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
+    parser.add_argument(
+        "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
+    )
     options = parser.parse_args(words)
     try:
         check_delta(options.delta)
         if not options.ledger.is_file():
             raise UserError(f"{options.ledger} is not a file.")
-        found = accounts(options.ledger, options.delta)
+        found = accounts(options.ledger, options.delta, options.opacus)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for a in found:
+        counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
         print(
-            f"{a.job}, party {a.party}: epsilon {a.pld:.4g} (PLD), {a.rdp:.4g} (RDP) at "
-            f"delta={options.delta:g}, record, add/remove; view {', '.join(a.views)}; "
+            f"{a.job}, party {a.party}: epsilon "
+            + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())
+            + f" at delta={options.delta:g}, record, add/remove; view {', '.join(a.views)}; "
             f"noise from {a.noise}; {a.entries} entries: {a.words}"
         )
     print(f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds.")

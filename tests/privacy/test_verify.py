@@ -47,6 +47,13 @@ def test_the_command_prints_the_accounts(merged, capsys):
     assert "2 chains, 7 entries: every hash holds." in out
 
 
+def test_opacus_agrees_from_above_and_below(merged):
+    """Its PRV accountant bounds the same loss as PLD, its RDP accountant the looser way."""
+    for account in accounts(merged, 1e-5, opacus=True):
+        assert account.opacus["opacus_prv"] == pytest.approx(account.pld, abs=0.03)
+        assert account.opacus["opacus_rdp"] == pytest.approx(account.rdp, rel=0.02)
+
+
 def test_a_removed_line_is_found_and_named(merged, capsys):
     lines = merged.read_text().splitlines(keepends=True)
     merged.write_text("".join(lines[:4] + lines[5:]))
