@@ -240,6 +240,16 @@ def test_the_same_run_from_a_shell_on_ray_is_the_same(finished, tmp_path):
     assert outputs(mine) == outputs(finished)
 
 
+def test_flowers_own_simulation_gives_the_same(tmp_path):
+    """Slow, and the reference the grids of this project are held against."""
+    words = [word for word in TINY if not word.startswith("engine=")]
+    words += ["method=ldpdc", "epsilon=10", "accounting=rdp"]
+    assert main([*words, "engine=inprocess", "out=here", "--quiet"]) == 0
+    done = run_command(*words, "engine=flower", "workers=2", "out=there")
+    assert done.returncode == 0, done.stderr
+    assert outputs(tmp_path / "here") == outputs(tmp_path / "there")
+
+
 # What is refused
 
 

@@ -319,8 +319,9 @@ def test_a_record_moves_no_mechanism_beyond_its_bound_and_goes_no_other_way(
         moves.append(float(torch.stack(squares).sum().sqrt()) / transcript.bound[purpose])
     assert max(moves) <= 1 + 1e-3
     assert max(moves) > 1e-3, "the record that was left out did not count at all"
-    transcript.replay()
-    assert run_with(all_others, case.job(tmp_path / "c"), here, monkeypatch) == first
+    if not case.changes:
+        transcript.replay()
+        assert run_with(all_others, case.job(tmp_path / "c"), here, monkeypatch) == first
     assert not any(isinstance(part, _BatchNorm) for m in transcript.models for part in m.modules())
 
 
@@ -435,7 +436,8 @@ def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path
 @each_plain_case
 def test_one_worker_equals_two_and_none(case, undisturbed, one_worker, two_workers, tmp_path):
     _, expected = undisturbed(case)
-    for engine in (one_worker, two_workers):
+    engines = (one_worker, two_workers) if case.world == "together" else (two_workers,)
+    for engine in engines:
         job = case.job(tmp_path / str(engine.workers))
         tiny.release(job, engine)
         assert tiny.outputs(job.out) == expected
