@@ -243,7 +243,8 @@ def warnings(config: Config) -> list[str]:
         )
     for name, cfg in config.methods.items():
         batch = getattr(cfg, "batch", 0)
-        if method(name).private and batch > smallest:
+        joint = hasattr(cfg, "at")  # one batch over all parties, who share one sampling rate
+        if method(name).private and not joint and batch > smallest:
             said.append(
                 f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
                 "it takes all its records every time, without amplification by sampling."
