@@ -96,6 +96,7 @@ def test_the_list_has_a_line_for_everything(capsys):
 @pytest.mark.usefixtures("no_data")
 def test_the_plan_reads_no_data_and_leaves_nothing(capsys, tmp_path):
     words = ["scenario=split_mnist", "preset=paper", "method=ldpdc,upper_bound", "epsilon=10"]
+    words += ["evaluation.width=4", "evaluation.max_images=50"]
     assert main(["--plan", *words]) == 0
     text = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:]] for line in text.splitlines()]
