@@ -150,7 +150,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(undisturbed, tmp_path):
     all_paid(out)
     run.communicate()
     assert not (out / "report.html").exists()
-    assert main(["--resume", str(out), "--quiet"]) == 0
+    assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
     assert tiny.outputs(out) == undisturbed
     assert not list(out.glob("disclosed/**/*"))
 
@@ -166,7 +166,7 @@ def test_a_killed_run_with_real_noise_spends_what_was_planned(tmp_path):
     keys = {path: path.read_bytes() for path in out.rglob("noise.key")}
     assert keys
     assert all(path.stat().st_mode & 0o077 == 0 for path in keys)
-    assert main(["--resume", str(out), "--quiet"]) == 0
+    assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
     for job in jobs_of(out):
         for stage in range(2):
             for share in job.plan(stage).parties:
@@ -231,5 +231,5 @@ def test_a_full_disk_is_one_message_and_the_run_goes_on_with_more_room(undisturb
         assert not list(out.rglob("*.part"))
         all_paid(out)
         make_room()
-        assert main(["--resume", str(out), "--quiet"]) == 0
+        assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
         assert tiny.outputs(out) == undisturbed
