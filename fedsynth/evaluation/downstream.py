@@ -96,6 +96,7 @@ def _train(
     rules: Protocol,
     strategy: Sequence[str],
     generator: torch.Generator,
+    dtype: str = "float32",
 ) -> None:
     """Shuffled passes, the last of which may be cut short; so may the last batch of a pass.
 
@@ -105,6 +106,7 @@ def _train(
         while True:
             yield from torch.randperm(len(images), generator=generator).split(rules.batch)
 
+    compute = None if dtype == "float32" else getattr(torch, dtype)
     net.train()
     optimiser = rules.optimiser(net.parameters(), rules.learning_rate)
     cycle = None
@@ -120,7 +122,7 @@ def _train(
             x = random_affine(x, generator, fill=float(x.min()))
         elif strategy:
             x = crop_scale_rotate(x, generator, strategy)
-        _, slopes = loss_and_gradients(net, x, y)
+        _, slopes = loss_and_gradients(net, x, y, compute=compute)
         for weight, slope in zip(net.parameters(), slopes, strict=True):
             weight.grad = slope
         optimiser.step()
@@ -185,7 +187,16 @@ def train_and_test(
             net = classifier(setting.classifier, facts.shape, len(order), setting.width).to(device)
         generator = torch_generator(*key, "training")
         strategy = rules.strategy(facts)
-        _train(net, images, labels, plan=plan, rules=rules, strategy=strategy, generator=generator)
+        _train(
+            net,
+            images,
+            labels,
+            plan=plan,
+            rules=rules,
+            strategy=strategy,
+            generator=generator,
+            dtype=setting.dtype,
+        )
         per_class = _score(
             net, test_images, test_labels, rules=rules, facts=facts, outputs=list(order)
         )

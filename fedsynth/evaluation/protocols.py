@@ -15,11 +15,12 @@ from typing import Literal
 
 import torch
 
-from fedsynth.core import DataFacts
+from fedsynth.core import TABLE, DataFacts
 from fedsynth.errors import UserError, unknown
 from fedsynth.models.zoo import CLASSIFIERS
 from fedsynth.settings import setting
 
+DTYPES = ("float32", "bfloat16")
 MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
 FLIPLESS = ("mnist",)  # a mirrored digit is another sign
 
@@ -83,6 +84,8 @@ class Protocol:
 
     def strategy(self, facts: DataFacts) -> tuple[str, ...]:
         """The augmentations the protocol picks from for this data; empty means none."""
+        if facts.kind == TABLE:
+            return ()
         if self.augmentation == "affine":
             return ("affine",)
         if self.augmentation == "crop_scale_rotate":
@@ -144,11 +147,18 @@ class EvalSetting:
     epochs: int = setting(0, "E, of which the loop makes E + 1; 0: the protocol's")
     max_images: int = setting(0, "cap on the image passes of one training; 0: none")
     batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
+    dtype: str = setting(
+        "float32",
+        "type of matrix products and convolutions in training (bfloat16: as under autocast)",
+        choices=DTYPES,
+    )
 
     def __post_init__(self) -> None:
         protocol(self.protocol)
         if self.classifier not in CLASSIFIERS:
             raise unknown("classifier", self.classifier, CLASSIFIERS)
+        if self.dtype not in DTYPES:
+            raise unknown("dtype", self.dtype, DTYPES)
         for name, least in (
             ("width", 1),
             ("nets", 0),
@@ -179,8 +189,9 @@ class EvalSetting:
         """What really runs on a set of this size, in one line to print beside the numbers."""
         net = self.classifier + (f"-{self.width}" if self.classifier == "convnet" else "")
         plan = self.schedule(images)
+        rounded = "" if self.dtype == "float32" else f" in {self.dtype}"
         return (
-            f"protocol {self.protocol}, {net} x {self.runs}, {plan.epochs:.4g} epochs "
+            f"protocol {self.protocol}, {net} x {self.runs}{rounded}, {plan.epochs:.4g} epochs "
             f"({plan.steps} steps of at most {self.rules.batch}) on {images} images, last epoch, "
             "one head over the classes seen"
         )

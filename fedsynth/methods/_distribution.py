@@ -39,6 +39,7 @@ class DistributionConfig:
         "dsa", "siamese augmentation of real and synthetic images", choices=("dsa", "none")
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
+    dtype: str = setting("float32", "arithmetic of the networks", choices=("float32", "bfloat16"))
 
 
 def class_rates(group: int, facts: PartyFacts) -> dict[int, float]:
@@ -103,7 +104,8 @@ class CondensedImages:
         strategy = protocol("D").strategy(self.data)
         wanted = self.classes if self.cfg.augmentation == "dsa" else ()
         draws = {name: draw(generator, strategy) for name in wanted}
-        return Step(Features(net.to(self.images.device)), draws)
+        net = net.to(self.images.device)
+        return Step(Features(net, getattr(torch, self.cfg.dtype)), draws)
 
     def real_rows(self, step: Step, pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
         """The features of real records, each under its class's augmentation."""

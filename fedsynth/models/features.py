@@ -21,9 +21,12 @@ CHUNK_FLOATS = 1 << 21  # of the largest activation: a few of them fit the last-
 class Features:
     """The flattened features of a ConvNet (`ConvNet.embed`) and their gradient at the images."""
 
-    def __init__(self, net: ConvNet) -> None:
+    def __init__(self, net: ConvNet, compute: torch.dtype | None = None) -> None:
+        """`compute` is the type of matrix products and convolutions: the weights' own by default.
+        Features and gradients come in the weights' type."""
         self._modules = list(net.features)
         self._weight = next(net.parameters())
+        self._compute = compute or self._weight.dtype
         self._passed: list[tuple[list[Layer], Tensor]] = []
 
     @torch.no_grad()
@@ -64,14 +67,14 @@ class Features:
     def _layers(self, images: Tensor) -> list[Layer]:
         match self._modules:
             case [nn.Conv2d() as conv, nn.GroupNorm() as norm, nn.ReLU(), nn.AvgPool2d(), *rest]:
-                first = _FirstBlock(conv, norm, POOL, self._weight.dtype)
+                first = _FirstBlock(conv, norm, POOL, self._compute)
                 if all(side % POOL == 0 for side in first.sides(images.shape)):
                     return [first, *map(self._layer, rest), Flatten()]
         return [*map(self._layer, self._modules), Flatten()]
 
     def _layer(self, module: nn.Module) -> Layer:
         if isinstance(module, nn.Conv2d):
-            return Convolution(module, self._weight.dtype)
+            return Convolution(module, self._compute)
         if isinstance(module, nn.GroupNorm):
             return Norm(module)
         return MeanPool(module) if isinstance(module, nn.AvgPool2d) else Relu()
@@ -98,11 +101,13 @@ class _FirstBlock(FirstBlock):
     def _at_patches(self, g: Tensor, part: slice) -> Tensor:
         y, centred, gain = self.y[part], self.patches[part, :-1], self.gain[part].unsqueeze(2)
         slopes = torch.ops.aten.threshold_backward(g.expand_as(y), y, 0).flatten(2)
-        along = (torch.bmm(centred, slopes.transpose(1, 2)).transpose(1, 2) * self.flat).sum(2)
+        slopes = slopes.to(self.compute)
+        product = torch.bmm(centred, slopes.transpose(1, 2)).transpose(1, 2).to(g.dtype)
+        along = (product * self.flat).sum(2)
         weights = self.gain[part] * self.rstd[part] ** 2 * along / centred.shape[2]
         matrix = self.flat.t() @ (weights.unsqueeze(2) * self.flat)
-        back = torch.bmm((gain * self.flat).transpose(1, 2), slopes)
-        back.baddbmm_(matrix, centred, alpha=-1)
+        back = torch.bmm((gain * self.flat).transpose(1, 2).to(self.compute), slopes)
+        back = back.baddbmm_(matrix.to(self.compute), centred, alpha=-1).to(g.dtype)
         return back.sub_(back.mean(2, keepdim=True))
 
     def _folded(self, patches: Tensor) -> Tensor:

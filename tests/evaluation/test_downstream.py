@@ -62,6 +62,15 @@ def test_learns_what_is_there(name: str, epochs: int) -> None:
     assert run(replace(QUICK, batch=16)).steps == 13 * 4
 
 
+def test_coarse_arithmetic_learns_it_too_and_is_named() -> None:
+    coarse = replace(QUICK, epochs=60, dtype="bfloat16")
+    result = run(coarse)
+    assert result.accuracy > 0.9
+    assert "bfloat16" in coarse.describe(60) and "bfloat16" not in QUICK.describe(60)
+    with pytest.raises(UserError, match="dtype"):
+        replace(QUICK, dtype="bfloat")
+
+
 def _soft(train: SyntheticSet, sure: float) -> torch.Tensor:
     """Probabilities over all six classes: `sure` for the label, the rest evenly."""
     soft = torch.full((len(train.labels), 6), (1 - sure) / 5)

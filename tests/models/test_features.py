@@ -44,3 +44,29 @@ def test_the_images_are_not_touched():
     ours = features.Features(a_net((1, 28, 28)))
     ours.pull_back(torch.ones_like(ours.rows(images, keep=True)))
     assert torch.equal(images, before)
+
+
+def test_bfloat16_is_no_further_from_the_truth_than_autocast():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((16, 1, 28, 28), generator=generator)
+    net = a_net((1, 28, 28))
+
+    def by_autograd(net: ConvNet, x: torch.Tensor, autocast: bool) -> list[torch.Tensor]:
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            rows = net.embed(leaf)
+        slopes = torch.cos(torch.arange(rows.numel(), dtype=rows.dtype)).view_as(rows)
+        return [rows.detach(), *torch.autograd.grad(rows, leaf, slopes)]
+
+    truth = by_autograd(a_net((1, 28, 28)).double(), images.double(), False)
+    theirs = by_autograd(net, images, True)
+    ours = features.Features(net, torch.bfloat16)
+    rows = ours.rows(images, keep=True)
+    slopes = torch.cos(torch.arange(rows.numel(), dtype=torch.float64)).view_as(rows).float()
+    for mine, other, exact in zip([rows, ours.pull_back(slopes)], theirs, truth, strict=True):
+        assert mine.dtype == torch.float32
+        assert (
+            1e-5
+            < (mine - exact).norm() / exact.norm()
+            < 1.2 * (other - exact).norm() / exact.norm()
+        )

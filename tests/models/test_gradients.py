@@ -109,6 +109,19 @@ def test_other_nets_run_as_they_are() -> None:
     assert torch.equal(logits(net, x), net(x).detach())
 
 
+def test_other_nets_compute_coarsely_under_autocast() -> None:
+    x, y = torch.randn(8, 1, 28, 28, generator=torch_generator("x")), torch.arange(8) % 3
+    with default_seed("lenet"):
+        net = classifier("lenet", (1, 28, 28), 3)
+    loss, exact = loss_and_gradients(net, x, y)
+    near, coarse = loss_and_gradients(net, x, y, compute=torch.bfloat16)
+    assert near.dtype == torch.float32 and near != loss
+    torch.testing.assert_close(near, loss, rtol=0.02, atol=0.02)
+    for rough, fine in zip(coarse, exact, strict=True):
+        assert rough.dtype == torch.float32
+        assert (rough - fine).norm() < 0.3 * fine.norm()
+
+
 def test_other_devices_run_the_plain_net(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("hand-written layers are for a CPU")
