@@ -66,7 +66,8 @@ def test_coarse_arithmetic_learns_it_too_and_is_named() -> None:
     coarse = replace(QUICK, epochs=60, dtype="bfloat16")
     result = run(coarse)
     assert result.accuracy > 0.9
-    assert "bfloat16" in coarse.describe(60) and "bfloat16" not in QUICK.describe(60)
+    assert "bfloat16" in coarse.describe(60)
+    assert "bfloat16" not in QUICK.describe(60)
     with pytest.raises(UserError, match="dtype"):
         replace(QUICK, dtype="bfloat")
 

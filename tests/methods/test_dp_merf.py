@@ -16,7 +16,8 @@ from fedsynth.methods import method
 from fedsynth.methods._embedding import GeneratorTrainer, paper_event, pooled_means
 from fedsynth.methods._embedding import event as spent
 from fedsynth.methods.dp_merf import DPMERFConfig, RandomFourier
-from fedsynth.privacy.accounting import epsilon, gdp_epsilon
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.gdp import gdp_epsilon
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger, read_entries, total
 from fedsynth.privacy.noise import NoiseKey

@@ -115,7 +115,8 @@ def test_other_nets_compute_coarsely_under_autocast() -> None:
         net = classifier("lenet", (1, 28, 28), 3)
     loss, exact = loss_and_gradients(net, x, y)
     near, coarse = loss_and_gradients(net, x, y, compute=torch.bfloat16)
-    assert near.dtype == torch.float32 and near != loss
+    assert near.dtype == torch.float32
+    assert near != loss
     torch.testing.assert_close(near, loss, rtol=0.02, atol=0.02)
     for rough, fine in zip(coarse, exact, strict=True):
         assert rough.dtype == torch.float32

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedsynth.errors import UserError
-from fedsynth.models.zoo import CLASSIFIERS, classifier
+from fedsynth.models.zoo import CLASSIFIERS, KeyedDropout, classifier
 from fedsynth.randomness import default_seed
 
 PUBLISHED = {  # evaluation protocols of papers 000, 002, 003; ten classes, 28x28x1
@@ -17,6 +17,7 @@ PUBLISHED = {  # evaluation protocols of papers 000, 002, 003; ten classes, 28x2
     "vgg11": 9_229_962,
     "resnet18": 11_172_810,
     "mlp": 118_282,
+    "keras_cnn": 515_146,  # paper 004
 }
 
 
@@ -43,7 +44,7 @@ def test_images_do_not_influence_one_another(
     name: str, shape: tuple[int, int, int], classes: int
 ) -> None:
     with default_seed("zoo", name):
-        net = classifier(name, shape, classes, width=8)
+        net = classifier(name, shape, classes, width=8).eval()
     x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
     together = net(x)
     assert together.shape == (3, classes)
@@ -64,3 +65,28 @@ def test_unknown_name_gets_the_nearest() -> None:
 def test_shape_a_net_cannot_take(shape: tuple[int, int, int]) -> None:
     with pytest.raises(UserError, match=r"'lenet'.*side 28"):
         classifier("lenet", shape, 10)
+
+
+def test_dropout_depends_on_the_key_of_the_net_alone() -> None:
+    x = torch.ones(4, 1, 28, 28)
+
+    def outputs(key: str) -> list[torch.Tensor]:
+        with default_seed(key):
+            net = classifier("keras_cnn", (1, 28, 28), 10).train()
+        torch.rand(3)  # the global generator plays no part
+        return [net(x), net(x)]
+
+    first, again, other = outputs("a"), outputs("a"), outputs("b")
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other[0])
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
+    with default_seed("dropout"):
+        layer = KeyedDropout(0.25).train()
+    out = layer(torch.ones(200, 200))
+    assert float((out == 0).float().mean()) == pytest.approx(0.25, abs=0.02)
+    assert float(out.mean()) == pytest.approx(1, abs=0.03)
+    assert torch.equal(layer.eval()(torch.ones(3)), torch.ones(3))

@@ -22,9 +22,6 @@ from fedsynth.privacy.accounting import (
     cross_check,
     delta,
     epsilon,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
 )
 from fedsynth.privacy.events import (
     composed,
@@ -36,6 +33,7 @@ from fedsynth.privacy.events import (
     repeated,
     without_replacement,
 )
+from fedsynth.privacy.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from fedsynth.privacy.renyi import CONVENTIONS, Convention, renyi_epsilon
 
 DELTA = 1e-5
