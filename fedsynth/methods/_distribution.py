@@ -9,6 +9,7 @@ same for its real and its synthetic images.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ class DistributionConfig:
     spc: int = setting(50, "synthetic images a class (M)", at_least=1)
     iterations: int = setting(10000, "fresh networks, a step of the images each (I)", at_least=1)
     image_rate: float = setting(1.0, "learning rate of the images", above=0)
+    image_rate_end: float = setting(
+        1.0, "share of image_rate left at the last step, along a cosine", at_least=0, at_most=1
+    )
     image_momentum: float = setting(0.5, "momentum of the images", at_least=0, at_most=0.999)
     image_init: float = setting(1.0, "standard deviation of the first images", at_least=0)
     augmentation: str = setting(
@@ -61,6 +65,7 @@ def expected_records(rates: Mapping[int, float], facts: PartyFacts) -> torch.Ten
 class Step:
     """What is public about one step: its network and, by class, its augmentation."""
 
+    rate: float  # of the images
     features: Features
     draws: Mapping[int, Params]
 
@@ -105,7 +110,13 @@ class CondensedImages:
         wanted = self.classes if self.cfg.augmentation == "dsa" else ()
         draws = {name: draw(generator, strategy) for name in wanted}
         net = net.to(self.images.device)
-        return Step(Features(net, getattr(torch, self.cfg.dtype)), draws)
+        return Step(self._rate(number), Features(net, getattr(torch, self.cfg.dtype)), draws)
+
+    def _rate(self, number: int) -> float:
+        """The learning rate of a step: what noise moves the images by shrinks along with it."""
+        falling = (1 + math.cos(math.pi * number / self.cfg.iterations)) / 2
+        share = self.cfg.image_rate_end
+        return self.cfg.image_rate * (share + (1 - share) * falling)
 
     def real_rows(self, step: Step, pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
         """The features of real records, each under its class's augmentation."""
@@ -139,7 +150,7 @@ class CondensedImages:
         slopes = slopes.repeat_interleave(self.cfg.spc, 0) * factors
         (slope,) = torch.autograd.grad(seen, images, step.features.pull_back(slopes))
         self.velocity.mul_(self.cfg.image_momentum).add_(slope)
-        self.images.sub_(self.velocity, alpha=self.cfg.image_rate)
+        self.images.sub_(self.velocity, alpha=step.rate)
 
     def result(self) -> SyntheticSet:
         """The images as they are now, in pixel scale."""

@@ -64,6 +64,20 @@ def test_matching_is_the_naive_loop(bound):
     torch.testing.assert_close(condensed.images, images.detach(), rtol=1e-3, atol=1e-4)
 
 
+def test_the_rate_falls_along_a_cosine_and_stays_by_default():
+    falling = replace(CFG, iterations=4, image_rate_end=0.1)
+    condensed = CondensedImages(falling, FACTS, CLASSES, KEY)
+    middle = CFG.image_rate * (0.1 + 0.9 / 2)
+    assert condensed.step(0).rate == CFG.image_rate
+    assert condensed.step(2).rate == pytest.approx(middle)
+    step, target = condensed.step(3), torch.ones(2, condensed.width)
+    before = condensed.images.clone()
+    condensed.match(step, target, torch.ones(2), None)
+    torch.testing.assert_close(before - condensed.images, step.rate * condensed.velocity)
+    assert CFG.image_rate * 0.1 < step.rate < middle
+    assert CondensedImages(CFG, FACTS, CLASSES, KEY).step(9999).rate == CFG.image_rate
+
+
 def test_real_and_synthetic_images_of_a_class_meet_the_same_augmentation():
     """Images that are their own real records are where they should be: nothing moves them."""
     condensed = CondensedImages(CFG, FACTS, CLASSES, KEY)
