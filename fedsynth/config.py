@@ -19,6 +19,7 @@ import yaml
 from fedsynth.core import Budget
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.kinds import refuse_other_kinds, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import World, tasks
 from fedsynth.scenario_files import read_yaml, scenario_file
@@ -76,6 +77,7 @@ class Config:
     evaluation: EvalSetting
     methods: Mapping[str, Any]  # name -> its settings
     about: str
+    left_out: tuple[str, ...] = ()  # methods of the scenario that cannot handle this kind of data
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as written to config.yaml: `resolve` reads them back."""
@@ -146,7 +148,10 @@ def resolve(overrides: Mapping[str, Any]) -> Config:
             f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
             f"Allowed: {', '.join(PRESETS)}."
         )
-    return assemble([file, presets.get(preset, {}), overrides], preset, about)
+    layers: list[Mapping[str, Any]] = [file, presets.get(preset, {}), overrides]
+    data = next((layer["data"] for layer in reversed(layers) if layer.get("data")), World.data)
+    layers, left_out = suited(layers, str(data))
+    return dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
 
 
 def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
@@ -222,6 +227,7 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
     tasks(config.world)
+    refuse_other_kinds(config.run.method, config.world.data, config.evaluation.classifier)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(
@@ -234,7 +240,10 @@ def check(config: Config) -> Config:
 
 def warnings(config: Config) -> list[str]:
     """What is allowed and still deserves a word."""
-    said = []
+    said = [
+        f"{name} is left out: it cannot release data={config.world.data}."
+        for name in config.left_out
+    ]
     smallest = min(f.records for task in tasks(config.world) for f in task.parties)
     if config.run.delta > 1 / smallest:
         said.append(

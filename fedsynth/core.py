@@ -39,8 +39,27 @@ class Budget:
 
 
 @dataclass(frozen=True)
+IMAGE, TABLE = "image", "table"  # the kinds of data
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table as everybody may know it: its categories, or the range of its numbers,
+    from the literature and never from the data at hand."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    categories: tuple[str, ...] = ()  # in the order of their codes; empty: a number
+    whole: bool = False  # a number without a fraction
+
+
 class DataFacts:
-    """What is public about a data set: its shape, its classes and the constants that scale it."""
+    """What is public about a data set: its shape, its classes and the constants that scale it.
+
+    A table is a set of records of shape (columns, 1, 1), one channel a column, whose values
+    `data.tables` maps to [0, 1] and back. So whatever reads numbers and not neighbourhoods needs
+    to know nothing of it."""
 
     name: str
     shape: tuple[int, int, int]  # channels, height, width
@@ -48,6 +67,8 @@ class DataFacts:
     mean: tuple[float, ...]  # of pixels in [0, 1], one a channel, from the literature
     std: tuple[float, ...]
 
+    kind: str = IMAGE
+    columns: tuple[Column, ...] = ()  # of a table
 
 @dataclass(frozen=True)
 class PartyFacts:
@@ -150,14 +171,15 @@ class Release:
 
 @dataclass(frozen=True)
 class SyntheticSet:
-    """Images a receiver may train on. Pixel scale: 0 is black and 1 is white; values may lie
-    outside, because a private image is whatever the noise made it. Real images, which only a
-    non-private reference hands over, stay bytes (0 to 255)."""
+    """Images, or rows of a table, that a receiver may train on. Pixel scale: 0 is black and 1 is
+    white; values may lie outside, because a private image is whatever the noise made it. Real
+    images, which only a non-private reference hands over, stay bytes (0 to 255)."""
 
     images: torch.Tensor  # float32 or uint8 [n, c, h, w]
     labels: torch.Tensor  # int64 [n], class names of the data set
     soft: torch.Tensor | None = None  # float32 [n, classes of the data set]: label probabilities
 
+    raw: bool = False  # these are records as they were, which only a non-private reference may say
     def pixels(self) -> torch.Tensor:
         """The images in pixel scale, float32."""
         return self.images / 255 if self.images.dtype == torch.uint8 else self.images
@@ -171,6 +193,7 @@ class SyntheticSet:
             torch.cat([s.labels for s in sets]),
             torch.cat(soft) if len(soft) == len(sets) else None,
         )
+            any(s.raw for s in sets),
 
 
 @dataclass(frozen=True)
@@ -226,6 +249,7 @@ class Method(ABC):
 
     @abstractmethod
     def party(
+    kinds: ClassVar[tuple[str, ...]] = (IMAGE,)  # of data it can release
         self, cfg: Any, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
         """Runs inside the ClientApp of one party; returns only what the guard made."""

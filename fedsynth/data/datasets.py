@@ -9,6 +9,8 @@ A newcomer adds a data set with one function, in a file of its own in `data/sets
     def mine(split, data_dir):
         return images, labels          # uint8 [n, c, h, w] and int64 [n] arrays
 
+A table is one too: `data.tables` makes its facts and encodes its columns (float32 in [0, 1]).
+
 Class counts, like means and deviations, are those that were published with the data. Planning uses
 nothing else, so a plan can be made and printed where no data is.
 """
@@ -106,7 +108,8 @@ def _of_file(name: str) -> DataSet:
 def load(
     name: str, split: str, data_dir: str | Path | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """All images (uint8 [n, c, h, w]) and labels (int64 [n]) of a split, in the published order.
+    """All images (uint8 [n, c, h, w]; of a table float32 in [0, 1]) and labels (int64 [n]) of a
+    split, in the published order.
 
     What is returned has the public shape and class counts, or a UserError says how it differs.
     """

@@ -7,13 +7,16 @@ import time
 from collections.abc import Iterable
 
 import torch
+from torch import nn
 
-from fedsynth.core import DataFacts, Plan, Work
+from fedsynth.core import TABLE, DataFacts, Plan, Work
 from fedsynth.engine.machine import pin_threads
 from fedsynth.methods._matching import MatchedImages, MatchingConfig
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.models.gradients import loss_and_gradients
+from fedsynth.models.zoo import classifier
 from fedsynth.privacy.clipping import clipped_gradient_sum
+from fedsynth.randomness import default_seed
 
 PROBE = 32  # records a probe handles; time is taken to grow with the batch
 REPEATS = 3
@@ -34,7 +37,11 @@ def work_seconds(work: Iterable[Work], data: DataFacts) -> float:
 def _probe(kind: str, width: int, data: DataFacts) -> float:
     """Seconds one unit of work takes for `PROBE` records: the best of a few."""
     pin_threads(1)
-    net = make_convnet(width, data, data.classes, "probe")
+    if data.kind == TABLE:
+        with default_seed("probe"):
+            net: nn.Module = classifier("mlp", data.shape, data.classes)
+    else:
+        net = make_convnet(width, data, data.classes, "probe")
     generator = torch.Generator().manual_seed(0)
     images = torch.randn((PROBE, *data.shape), generator=generator)
     labels = torch.arange(PROBE) % data.classes

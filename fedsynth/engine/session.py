@@ -174,5 +174,5 @@ def _stage(
         return run.load_release(job.name, stage + 1)
     parties = StageParties(job, stage, ask, inherited)
     outcome = job.the_method.serve(job.config, job.plan(stage), parties)
-    run.save_release(job.name, stage + 1, outcome)
+    run.save_release(job.name, stage + 1, outcome, job.plan(stage).task.data)
     return outcome

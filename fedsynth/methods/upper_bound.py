@@ -6,9 +6,11 @@ A non-private reference. The guard discloses, the ledger says epsilon = infinity
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     Method,
     Outcome,
@@ -36,11 +38,13 @@ class UpperBound(Method):
     name = "upper_bound"
     summary = "NOT private: the real records of all stages so far, as the bound to compare with"
     private = False
+    kinds = (IMAGE, TABLE)
     Config = UpperBoundConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
     def plan(self, cfg: UpperBoundConfig, task: Task, budget: Budget) -> Plan:
-        record_bytes = math.prod(task.data.shape) + 8
+        value = 1 if task.data.kind == IMAGE else 4
+        record_bytes = value * math.prod(task.data.shape) + 8
         parties = tuple(
             PartyPlan(f.party, f.records, disclosed(), bytes_up=f.records * record_bytes)
             for f in task.parties
@@ -54,4 +58,4 @@ class UpperBound(Method):
         return guard.release({"images": records.images, "labels": records.labels})
 
     def serve(self, cfg: UpperBoundConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request()))
+        return replace(pooled(parties.ask(parties.who, Request())), raw=True)

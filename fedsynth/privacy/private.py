@@ -22,14 +22,16 @@ REMEMBERED = 4  # values a party keeps in memory
 class Records:
     """Raw records: pixels as stored, and their class names."""
 
-    images: torch.Tensor  # uint8 [n, c, h, w]
+    images: torch.Tensor  # uint8 [n, c, h, w]; of a table float32 in [0, 1]
     labels: torch.Tensor  # int64 [n]
     memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def pixels(self, indices: torch.Tensor | None = None) -> torch.Tensor:
-        """The images of these records as float32 in [0, 1]."""
+        """The images of these records as float32 in [0, 1], as a copy."""
         chosen = self.images if indices is None else self.images[indices]
-        return chosen.float().div_(255)
+        if chosen.dtype == torch.uint8:
+            return chosen.float().div_(255)
+        return chosen.clone() if indices is None else chosen
 
 
 class Sealed(Generic[T]):

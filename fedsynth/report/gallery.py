@@ -9,7 +9,7 @@ import pandas as pd
 from fedsynth.core import SyntheticSet
 from fedsynth.report import html
 from fedsynth.report.figures import DARK, LIGHT, accuracy_matrices, images_by_method, render
-from fedsynth.report.outcomes import contact_sheet, png
+from fedsynth.report.outcomes import contact_sheet, is_table, png
 from fedsynth.report.store import RunDirectory, release_name
 from fedsynth.report.tables import epsilon_words
 
@@ -19,6 +19,7 @@ STAGES_SHOWN = 12  # pictures of at most so many stages a method
 def images(run: RunDirectory, metrics: pd.DataFrame) -> str:
     """Every job's released images, of its first seed; writes the overview figure too."""
     shown: list[str] = []
+    tables: list[str] = []
     joined: dict[tuple[str, float], SyntheticSet] = {}
     for (method, epsilon), group in sorted(
         metrics.groupby(["method", "epsilon"]), key=lambda item: (item[0][1], item[0][0])
@@ -29,6 +30,9 @@ def images(run: RunDirectory, metrics: pd.DataFrame) -> str:
         loaded = {stage: run.load_release(name, stage) for stage in stages}
         sets = {s: outcome for s, outcome in loaded.items() if isinstance(outcome, SyntheticSet)}
         if not sets:
+            continue
+        if any(is_table(outcome) for outcome in sets.values()):
+            tables.append(f"{method}, ε = {epsilon_words(epsilon)}: releases/{name}/stage-*.csv")
             continue
         joined[(method, epsilon)] = SyntheticSet.join(list(sets.values()))
         words = f"{method}, ε = {epsilon_words(epsilon)}"
@@ -43,6 +47,17 @@ def images(run: RunDirectory, metrics: pd.DataFrame) -> str:
     figure = images_by_method(joined)
     if figure is not None:
         run.write_bytes("figures/synthetic_images.png", render(figure, "png"))
+    if tables:
+        return html.section(
+            "images",
+            "Released rows",
+            html.paragraph(
+                "What left the parties are rows of a table, so there are no pictures to show. "
+                "They are in the run directory, as CSV in the table's own units (values outside a "
+                "column's public range moved to its end) and, as they were released, as npz."
+            ),
+            *(html.paragraph(line) for line in tables),
+        )
     if not shown:
         return ""
     return html.section(

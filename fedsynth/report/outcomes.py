@@ -56,6 +56,11 @@ def unarchive(path: Path) -> Outcome:
     raise UserError(f"{path} is not a release: it holds the arrays {', '.join(sorted(arrays))}.")
 
 
+def is_table(outcome: SyntheticSet) -> bool:
+    """Whether these are rows of a table, of which there is no picture."""
+    return tuple(outcome.images.shape[2:]) == (1, 1)
+
+
 def contact_sheet(outcome: SyntheticSet, tile_pixels: int = TILE_PIXELS) -> np.ndarray:
     """A picture of a synthetic set: one row a class, its first ten images, clamped to [0, 1].
 

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 import yaml
 
-from fedsynth.core import Outcome, SyntheticSet
+from fedsynth.core import TABLE, DataFacts, Outcome, SyntheticSet
+from fedsynth.data.tables import as_csv
 from fedsynth.errors import UserError
 from fedsynth.report.environment import describe_environment
 from fedsynth.report.files import (
@@ -170,16 +171,23 @@ class RunDirectory:
         with disk_errors(path):
             durable_append(path, f"{moment} {text}\n".encode())
 
-    def save_release(self, name: str, stage: int, outcome: Outcome) -> Path:
-        """Write a stage's outcome, and its picture when it is a synthetic set. Raw records, which
-        only a non-private reference hands over, go to a place of their own (`drop_disclosed`)."""
-        if isinstance(outcome, SyntheticSet) and outcome.images.dtype == torch.uint8:
+    def save_release(
+        self, name: str, stage: int, outcome: Outcome, data: DataFacts | None = None
+    ) -> Path:
+        """Write a stage's outcome, and beside a synthetic set its picture, or its rows as CSV when
+        `data` says that it is a table. Raw records, which only a non-private reference hands over,
+        go to a place of their own (`drop_disclosed`)."""
+        if isinstance(outcome, SyntheticSet) and (
+            outcome.raw or outcome.images.dtype == torch.uint8
+        ):
             return self.write_bytes(
                 f"disclosed/{_component(name)}/stage-{stage}.npz", archive(outcome)
             )
         kind = "stage" if isinstance(outcome, SyntheticSet) else "model"
         stem = f"releases/{_component(name)}/{kind}-{stage}"
-        if isinstance(outcome, SyntheticSet):
+        if isinstance(outcome, SyntheticSet) and data is not None and data.kind == TABLE:
+            self.write_text(f"{stem}.csv", as_csv(data, outcome.images, outcome.labels))
+        elif isinstance(outcome, SyntheticSet):
             self.write_bytes(f"{stem}.png", png(contact_sheet(outcome)))
         return self.write_bytes(f"{stem}.npz", archive(outcome))
 
