@@ -38,7 +38,6 @@ class Budget:
     )
 
 
-@dataclass(frozen=True)
 IMAGE, TABLE = "image", "table"  # the kinds of data
 
 
@@ -54,6 +53,7 @@ class Column:
     whole: bool = False  # a number without a fraction
 
 
+@dataclass(frozen=True)
 class DataFacts:
     """What is public about a data set: its shape, its classes and the constants that scale it.
 
@@ -66,9 +66,9 @@ class DataFacts:
     classes: int
     mean: tuple[float, ...]  # of pixels in [0, 1], one a channel, from the literature
     std: tuple[float, ...]
-
     kind: str = IMAGE
     columns: tuple[Column, ...] = ()  # of a table
+
 
 @dataclass(frozen=True)
 class PartyFacts:
@@ -178,8 +178,8 @@ class SyntheticSet:
     images: torch.Tensor  # float32 or uint8 [n, c, h, w]
     labels: torch.Tensor  # int64 [n], class names of the data set
     soft: torch.Tensor | None = None  # float32 [n, classes of the data set]: label probabilities
-
     raw: bool = False  # these are records as they were, which only a non-private reference may say
+
     def pixels(self) -> torch.Tensor:
         """The images in pixel scale, float32."""
         return self.images / 255 if self.images.dtype == torch.uint8 else self.images
@@ -192,8 +192,8 @@ class SyntheticSet:
             torch.cat([s.images for s in sets]),
             torch.cat([s.labels for s in sets]),
             torch.cat(soft) if len(soft) == len(sets) else None,
-        )
             any(s.raw for s in sets),
+        )
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,7 @@ class Method(ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
     private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
+    kinds: ClassVar[tuple[str, ...]] = (IMAGE,)  # of data it can release
     source: ClassVar[str] = ""  # where it was published
 
     def inherits(self, cfg: Any) -> bool:
@@ -249,7 +250,6 @@ class Method(ABC):
 
     @abstractmethod
     def party(
-    kinds: ClassVar[tuple[str, ...]] = (IMAGE,)  # of data it can release
         self, cfg: Any, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
         """Runs inside the ClientApp of one party; returns only what the guard made."""
