@@ -15,6 +15,8 @@ import torch
 from torch.nn import functional as F
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     Method,
     Outcome,
@@ -63,6 +65,7 @@ class DPMix(Method):
     name = "dpmix"
     summary = "Noised means of random records with their noised labels"
     source = "Lee et al. 2019, Synthesizing Differentially Private Datasets using Random Mixing"
+    kinds = (IMAGE, TABLE)
     Config = DPMixConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 

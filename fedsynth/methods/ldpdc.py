@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     Method,
     Outcome,
@@ -54,6 +56,7 @@ class LDPDC(Method):
     summary = "Noised means of small random groups, one for each synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
     paper_convention = "rdp_improved_2000"
+    kinds = (IMAGE, TABLE)
     Config = LDPDCConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
