@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -54,10 +56,13 @@ class PriorGenerator(nn.Module):
     """The generator whose images are PSG's prior: transposed convolutions, no batch statistics.
 
     Output in network units, without a last activation: [n, c, h, w]. 1,114,305 parameters for
-    28x28x1 and ten classes; images of 32 pixels need no crop.
+    28x28x1 and ten classes at the published depth of 256 channels; images of 32 pixels need no
+    crop.
     """
 
-    def __init__(self, code: int = 10, classes: int = 10, shape: Shape = (1, 28, 28)) -> None:
+    def __init__(
+        self, code: int = 10, classes: int = 10, shape: Shape = (1, 28, 28), depth: int = 256
+    ) -> None:
         super().__init__()
         channels, height, width = shape
         if height != width or height not in (28, 32):
@@ -66,22 +71,31 @@ class PriorGenerator(nn.Module):
             )
         self.classes = classes
         self.crop = 7 if height == 28 else 8
-        self.dense = nn.Linear(code + classes, 256 * 4 * 4)
-        self.first = nn.ConvTranspose2d(256, 128, 5)
-        self.second = nn.ConvTranspose2d(128, 64, 5)
+        self.start = (depth, 4, 4)
+        self.dense = nn.Linear(code + classes, depth * 4 * 4)
+        self.first = nn.ConvTranspose2d(depth, depth // 2, 5)
+        self.second = nn.ConvTranspose2d(depth // 2, depth // 4, 5)
         last = 8 if height == 28 else 10
-        self.third = nn.ConvTranspose2d(64, channels, last, stride=2)
+        self.third = nn.ConvTranspose2d(depth // 4, channels, last, stride=2)
 
     def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
         """Images of these codes and labels (positions 0..classes-1)."""
-        x = self.dense(with_labels(codes, labels, self.classes)).unflatten(1, (256, 4, 4))
-        x = self.first(_pixel_norm(F.relu(x)))[:, :, : self.crop, : self.crop]
-        x = self.second(_pixel_norm(F.relu(x)))
-        return self.third(_pixel_norm(F.relu(x)))
+        x = self.dense(with_labels(codes, labels, self.classes)).unflatten(1, self.start)
+        x = self.first(pixel_norm(F.relu(x)))[:, :, : self.crop, : self.crop]
+        x = self.second(pixel_norm(F.relu(x)))
+        return self.third(pixel_norm(F.relu(x)))
+
+
+class DCGANGenerator(PriorGenerator):
+    """GS-WGAN's small generator: the same layers, pixels in [0, 1] out."""
+
+    def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
+        """Images of these codes and labels (positions 0..classes-1)."""
+        return torch.sigmoid(super().forward(codes, labels))
 
 
 def make_generator(
-    kind: type[ConvCondGen] | type[PriorGenerator],
+    kind: Callable[[int, int, Shape], nn.Module],
     code: int,
     classes: int,
     data: DataFacts,
@@ -101,6 +115,6 @@ def _doubled(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 
 
-def _pixel_norm(x: Tensor) -> Tensor:
+def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     """Every position's channels scaled to mean square one."""
-    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)
+    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + eps)

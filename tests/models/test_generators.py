@@ -7,9 +7,15 @@ import torch
 
 from fedsynth.core import DataFacts
 from fedsynth.errors import UserError
-from fedsynth.models.generators import ConvCondGen, PriorGenerator, make_generator
+from fedsynth.models.generators import (
+    ConvCondGen,
+    DCGANGenerator,
+    PriorGenerator,
+    make_generator,
+)
+from fedsynth.models.resnet_generator import ResNetGenerator
 
-KINDS = (ConvCondGen, PriorGenerator)
+KINDS = (ConvCondGen, PriorGenerator, DCGANGenerator, ResNetGenerator)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +24,8 @@ KINDS = (ConvCondGen, PriorGenerator)
         (ConvCondGen(), 166_161),
         (ConvCondGen(classes=2), 164_561),
         (PriorGenerator(), 1_114_305),
+        (DCGANGenerator(), 1_114_305),
+        (ResNetGenerator(), 3_826_177),
     ],
 )
 def test_sizes_are_the_published_ones(net, published):
@@ -36,6 +44,9 @@ def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
     torch.testing.assert_close(net(codes[2:3], labels[2:3]), images[2:3], rtol=1e-4, atol=1e-5)
     assert not torch.allclose(net(codes, labels.roll(1)), images)
     assert not torch.allclose(net(codes.roll(1, 0), labels), images)
+    if kind is not PriorGenerator:
+        assert 0 <= images.min()
+        assert images.max() <= 1
 
 
 def test_the_key_alone_decides_the_first_weights():
@@ -47,7 +58,9 @@ def test_the_key_alone_decides_the_first_weights():
     assert not torch.equal(first, other)
 
 
-@pytest.mark.parametrize(("kind", "side"), [(ConvCondGen, 30), (PriorGenerator, 64)])
+@pytest.mark.parametrize(
+    ("kind", "side"), [(ConvCondGen, 30), (PriorGenerator, 64), (ResNetGenerator, 64)]
+)
 def test_sizes_that_cannot_be_drawn_are_refused(kind, side):
     with pytest.raises(UserError, match=f"{side}x{side}"):
         kind(shape=(1, side, side))

@@ -1,0 +1,75 @@
+"""Layers whose weights have spectral norm about one, by one power iteration a forward pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_TINY = 1e-12
+
+
+class _Spectral(nn.Module):
+    """A weight divided by its largest singular value as a matrix [outputs, everything else].
+
+    The left singular vector is a buffer and goes one power iteration further with every forward
+    pass in training mode; both vectors count as constants in the gradient.
+    """
+
+    left: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+        start = torch.randn(len(weight), device=weight.device)
+        self.register_buffer("left", F.normalize(start, dim=0, eps=_TINY))
+
+    def normalised(self) -> Tensor:
+        """The weight over its spectral norm."""
+        matrix = self.weight.flatten(1)
+        with torch.no_grad():
+            right = F.normalize(matrix.t() @ self.left, dim=0, eps=_TINY)
+            pushed = matrix @ right
+            if self.training:
+                self.left.copy_(F.normalize(pushed, dim=0, eps=_TINY))
+            left = self.left.clone()
+        return self.weight / torch.dot(left, matrix @ right)
+
+
+class SpectralConv2d(_Spectral):
+    """A convolution with a normalised weight; its bias is free."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0
+    ) -> None:
+        plain = nn.Conv2d(inputs, outputs, kernel, stride, padding)
+        super().__init__(plain.weight.data, None if plain.bias is None else plain.bias.data)
+        self.stride, self.padding = stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The convolution of a batch."""
+        return F.conv2d(x, self.normalised(), self.bias, self.stride, self.padding)
+
+
+class SpectralLinear(_Spectral):
+    """A linear layer with a normalised weight; its bias is free."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        plain = nn.Linear(inputs, outputs)
+        super().__init__(plain.weight.data, plain.bias.data)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output for a batch."""
+        return F.linear(x, self.normalised(), self.bias)
+
+
+class SpectralEmbedding(_Spectral):
+    """A table of vectors, one a label, normalised as a matrix."""
+
+    def __init__(self, labels: int, width: int) -> None:
+        super().__init__(nn.Embedding(labels, width).weight.data)
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """The vectors of these labels."""
+        return F.embedding(labels, self.normalised())
