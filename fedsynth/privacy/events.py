@@ -22,21 +22,9 @@ import dp_accounting as dp
 from dp_accounting import DpEvent
 
 from fedsynth.errors import UserError, unknown
+from fedsynth.privacy.event_types import OnePartDpEvent, ParallelDpEvent
 
 Flat = Counter[str]  # canonical text of a base event -> how often it happened
-
-
-@attr.s(frozen=True, slots=True, auto_attribs=True)
-class ParallelDpEvent(DpEvent):
-    """Each record lies in one part of a fixed partition of the data; part i pays `events[i]`.
-
-    The part a record belongs to must be a property of that record alone (its class, say), so that
-    adding or removing it touches no other part: the cost is then the worst branch, not the sum.
-    Equal parallel events, in one tree or one ledger, are taken to cut the data the same way; name
-    the parts in the same order every time.
-    """
-
-    events: Sequence[DpEvent]
 
 
 def gaussian(sigma: float) -> DpEvent:
@@ -77,6 +65,15 @@ def parallel(events: Sequence[DpEvent]) -> DpEvent:
     return ParallelDpEvent(tuple(events))
 
 
+def one_part(partition: str, part: int, parts: int, event: DpEvent) -> DpEvent:
+    """`event` on one part of a partition that is cut into `parts`: see `OnePartDpEvent`."""
+    if _count("part", part) >= _count("parts", parts):
+        raise UserError(f"part {part} of {parts} does not exist: parts are counted from 0.")
+    if not isinstance(partition, str):
+        raise UserError(f"the name of a partition must be a text, not {partition!r}.")
+    return OnePartDpEvent(partition, int(part), int(parts), event)
+
+
 def disclosed() -> DpEvent:
     """Something private was shown as it is: epsilon is infinite."""
     return dp.NonPrivateDpEvent()
@@ -101,6 +98,8 @@ def to_json(event: DpEvent) -> dict[str, Any]:
             fields = {"times": int(event.count), "event": to_json(event.event)}
         case dp.ComposedDpEvent() | ParallelDpEvent():
             fields = {"events": [to_json(e) for e in event.events]}
+        case OnePartDpEvent():
+            fields = {**attr.asdict(event, recurse=False), "event": to_json(event.event)}
         case dp.NonPrivateDpEvent() | dp.NoOpDpEvent():
             fields = {}
         case _:
@@ -118,6 +117,7 @@ _NAMES: Mapping[type, str] = {
     dp.SelfComposedDpEvent: "repeated",
     dp.ComposedDpEvent: "composed",
     ParallelDpEvent: "parallel",
+    OnePartDpEvent: "one_part",
     dp.NonPrivateDpEvent: "disclosed",
     dp.NoOpDpEvent: "nothing",
 }
@@ -128,6 +128,7 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "repeated": frozenset({"times", "event"}),
     "composed": frozenset({"events"}),
     "parallel": frozenset({"events"}),
+    "one_part": frozenset({"partition", "part", "parts", "event"}),
     "disclosed": frozenset(),
     "nothing": frozenset(),
 }
@@ -155,6 +156,7 @@ def from_json(data: Mapping[str, Any]) -> DpEvent:
         "repeated": lambda: repeated(inner, data["times"]),
         "composed": lambda: composed([from_json(e) for e in data["events"]]),
         "parallel": lambda: parallel([from_json(e) for e in data["events"]]),
+        "one_part": lambda: one_part(data["partition"], data["part"], data["parts"], inner),
         "disclosed": disclosed,
         "nothing": nothing,
     }
@@ -174,8 +176,8 @@ def from_text(text: str) -> DpEvent:
 def flatten(event: DpEvent) -> Flat:
     """How often each base event happened, whatever the tree's grouping and order.
 
-    Base events are Gaussians, disclosures, samplings (with all that shares their draw inside) and
-    parallel events. Two trees with one flattening are the same spending.
+    Base events are Gaussians, disclosures, samplings (with all that shares their draw inside),
+    parallel events, and these on one part. Two trees with one flattening are the same spending.
     """
     match event:
         case dp.SelfComposedDpEvent():
@@ -186,6 +188,8 @@ def flatten(event: DpEvent) -> Flat:
             return _flatten_sample(event)
         case ParallelDpEvent():
             return _flatten_parallel(event)
+        case OnePartDpEvent():
+            return _flatten_part(event)
     return Counter() if isinstance(event, dp.NoOpDpEvent) else Counter({to_text(event): 1})
 
 
@@ -204,9 +208,12 @@ def contained(part: DpEvent, whole: DpEvent) -> bool:
 
 def describe(event: DpEvent) -> str:
     """The event in words, for people: numbers are rounded to four digits."""
-    return " + ".join(_words(from_text(t), n) for t, n in sorted(flatten(event).items())) or (
-        "nothing"
-    )
+    whole, partitions = by_part(flatten(event))
+    words = [_words(from_text(t), n) for t, n in sorted(whole.items())]
+    for (_, number), parts in partitions.items():
+        alike = Counter(describe(unflatten(flat)) for flat in parts.values())
+        words += [f"{text} in {n} of {number} parts" for text, n in alike.items()]
+    return " + ".join(words) or "nothing"
 
 
 def _words(event: DpEvent, n: int) -> str:
@@ -250,6 +257,29 @@ def _flatten_parallel(event: ParallelDpEvent) -> Flat:
     n = math.gcd(*(count for flat in branches for count in flat.values()))
     once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches]
     return Counter({to_text(parallel([unflatten(flat) for flat in once])): n})
+
+
+def _flatten_part(event: OnePartDpEvent) -> Flat:
+    """Base by base, so that charges of one part add up; the only part is the whole."""
+    inner, place = flatten(event.event), (event.partition, event.part, event.parts)
+    if event.parts == 1:
+        return inner
+    return Counter({to_text(one_part(*place, from_text(t))): n for t, n in inner.items()})
+
+
+def by_part(flat: Flat) -> tuple[Flat, dict[tuple[str, int], dict[int, Flat]]]:
+    """What hits every record, and for each partition (its name and number of parts) what hits the
+    records of one part, by part."""
+    whole: Flat = Counter()
+    partitions: dict[tuple[str, int], dict[int, Flat]] = {}
+    for text, n in sorted(flat.items()):
+        event = from_text(text)
+        if isinstance(event, OnePartDpEvent):
+            parts = partitions.setdefault((event.partition, event.parts), {})
+            parts.setdefault(event.part, Counter())[to_text(event.event)] += n
+        else:
+            whole[text] += n
+    return whole, partitions
 
 
 def _times(flat: Flat, n: int) -> Flat:

@@ -45,7 +45,7 @@ def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
     assert not torch.allclose(net(codes, labels.roll(1)), images)
     assert not torch.allclose(net(codes.roll(1, 0), labels), images)
     if kind is not PriorGenerator:
-        assert 0 <= images.min()
+        assert images.min() >= 0
         assert images.max() <= 1
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedsynth.errors import UserError
 from fedsynth.privacy.events import (
+    by_part,
     composed,
     contained,
     describe,
@@ -20,6 +21,7 @@ from fedsynth.privacy.events import (
     from_text,
     gaussian,
     nothing,
+    one_part,
     parallel,
     poisson,
     repeated,
@@ -39,6 +41,7 @@ trees = st.recursive(
         st.builds(lambda n, e: without_replacement(n + 3, 3, e), st.integers(0, 9), inner),
         st.builds(composed, st.lists(inner, max_size=3)),
         st.builds(parallel, st.lists(inner, max_size=3)),
+        st.builds(lambda k, e: one_part("halves", k, 2, e), st.integers(0, 1), inner),
     ),
     max_leaves=8,
 )
@@ -99,6 +102,19 @@ def test_steps_of_a_partition_are_a_partition_of_steps():
     assert not contained(a, steps)  # a charge for one class alone was not what was planned
 
 
+def test_charges_of_one_part_add_up_and_parts_stay_apart():
+    g, h = gaussian(1.0), gaussian(2.0)
+    twice = composed([one_part("a", 3, 5, g), one_part("a", 3, 5, composed([g, h]))])
+    assert flatten(twice) == flatten(one_part("a", 3, 5, composed([repeated(g, 2), h])))
+    assert flatten(one_part("a", 3, 5, g)) != flatten(one_part("a", 2, 5, g))
+    assert flatten(one_part("a", 0, 1, g)) == flatten(g)
+    assert not contained(g, repeated(one_part("a", 3, 5, g), 9))
+    whole, partitions = by_part(flatten(composed([twice, h, one_part("b", 0, 5, h)])))
+    assert whole == flatten(h)
+    assert partitions[("a", 5)] == {3: flatten(composed([g, g, h]))}
+    assert partitions[("b", 5)] == {0: flatten(h)}
+
+
 def test_sampling_everything_is_not_sampling_and_nothing_is_nothing():
     assert flatten(poisson(1.0, gaussian(2.0))) == flatten(gaussian(2.0))
     assert flatten(without_replacement(7, 7, gaussian(2.0))) == flatten(gaussian(2.0))
@@ -118,6 +134,8 @@ def test_in_words():
     both = describe(composed([disclosed(), parallel([gaussian(1.0), gaussian(2.0)])]))
     assert "disclosed without noise" in both
     assert "the worst of [Gaussian(sigma=1) | Gaussian(sigma=2)]" in both
+    rounds = [one_part("users", k % 3, 4, gaussian(1.0)) for k in range(9)]
+    assert describe(composed(rounds)) == "3 x Gaussian(sigma=1) in 3 of 4 parts"
 
 
 step = {"type": "gaussian", "sigma": 1.0}
@@ -135,6 +153,9 @@ step = {"type": "gaussian", "sigma": 1.0}
         (lambda: from_json({"type": "repeated", "times": 1.5, "event": step}), "whole number"),
         (lambda: repeated(gaussian(1.0), True), "whole number"),
         (lambda: without_replacement(3, 4, gaussian(1.0)), "4 of 3"),
+        (lambda: one_part("a", 5, 5, gaussian(1.0)), "part 5 of 5"),
+        (lambda: one_part("a", -1, 5, gaussian(1.0)), "whole number"),
+        (lambda: one_part(3, 0, 5, gaussian(1.0)), "must be a text"),
         (lambda: to_json(dp.LaplaceDpEvent(1.0)), "LaplaceDpEvent"),
         (lambda: to_json(composed([dp.UnsupportedDpEvent()])), "UnsupportedDpEvent"),
         (lambda: from_json({"type": "gausian", "sigma": 1.0}), "Did you mean 'gaussian'"),
