@@ -26,9 +26,8 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.data.scaling import Scale
+from fedsynth.methods._sampled import sampled_share, step_event
 from fedsynth.models.classifiers import bare_convnet, filled_convnet, make_convnet
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.settings import setting
@@ -79,17 +78,12 @@ class DPSGD(Method):
     def _party_plan(
         self, cfg: DPSGDConfig, facts: PartyFacts, budget: Budget, model_bytes: int
     ) -> PartyPlan:
-        rate, steps = cfg.sampling_rate(facts), cfg.steps(facts)
-        noise = poisson_gaussian_multiplier(
-            rate, steps, budget.epsilon, budget.delta, budget.accounting
-        )
-        return PartyPlan(
-            facts.party,
-            facts.records,
-            event=repeated(poisson(rate, gaussian(noise)), steps),
-            sampling_rate=rate,
+        steps = cfg.steps(facts)
+        return sampled_share(
+            facts,
+            budget,
+            rate=cfg.sampling_rate(facts),
             steps=steps,
-            noise_multiplier=noise,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
             work=(Work("gradient", cfg.width, cfg.batch, steps),),
@@ -103,9 +97,7 @@ class DPSGD(Method):
         scale = Scale.standard(data)
         parameters: list[torch.Tensor] = list(net.parameters())
         expected = share.sampling_rate * share.records
-        with guard.reserve(
-            poisson(share.sampling_rate, gaussian(share.noise_multiplier)), share.steps
-        ):
+        with guard.reserve(step_event(share), share.steps):
             for step in private.rounds(share.steps, {"model": net}):
                 sums = guard.noisy_gradient(
                     private,

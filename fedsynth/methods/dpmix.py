@@ -30,8 +30,7 @@ from fedsynth.core import (
     Task,
 )
 from fedsynth.data.scaling import Scale
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
+from fedsynth.methods._sampled import sampled_share, step_event
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.settings import setting
@@ -77,17 +76,13 @@ class DPMix(Method):
     def _party_plan(
         self, cfg: DPMixConfig, task: Task, facts: PartyFacts, budget: Budget
     ) -> PartyPlan:
-        rate, mixtures = cfg.rate(facts), cfg.mixtures(facts)
-        noise = cfg.noise or poisson_gaussian_multiplier(
-            rate, mixtures, budget.epsilon, budget.delta, budget.accounting
-        )
-        return PartyPlan(
-            facts.party,
-            facts.records,
-            event=repeated(poisson(rate, gaussian(noise)), mixtures),
-            sampling_rate=rate,
+        mixtures = cfg.mixtures(facts)
+        return sampled_share(
+            facts,
+            budget,
+            rate=cfg.rate(facts),
             steps=mixtures,
-            noise_multiplier=noise,
+            noise=cfg.noise,
             bytes_up=mixtures * (4 * (math.prod(task.data.shape) + task.data.classes) + 8),
         )
 
@@ -106,9 +101,7 @@ class DPMix(Method):
             labels = F.one_hot(names, data.classes)[:, held].to(flat)
             return torch.cat([by_pixels * flat, by_label * labels], dim=1)
 
-        with guard.reserve(
-            poisson(share.sampling_rate, gaussian(share.noise_multiplier)), share.steps
-        ):
+        with guard.reserve(step_event(share), share.steps):
             sums = [
                 guard.noisy_sum(
                     private,

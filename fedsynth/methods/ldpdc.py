@@ -30,9 +30,8 @@ from fedsynth.core import (
 from fedsynth.data.scaling import Scale
 from fedsynth.methods._distribution import class_rates, expected_records
 from fedsynth.methods._matching import set_bytes
+from fedsynth.methods._sampled import sampled_share, step_event
 from fedsynth.methods.psg import pooled
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.settings import setting
@@ -68,17 +67,12 @@ class LDPDC(Method):
     def _party_plan(
         self, cfg: LDPDCConfig, task: Task, facts: PartyFacts, budget: Budget
     ) -> PartyPlan:
-        rate = max(class_rates(cfg.group, facts).values())
-        noise = cfg.noise or poisson_gaussian_multiplier(
-            rate, cfg.spc, budget.epsilon, budget.delta, budget.accounting
-        )
-        return PartyPlan(
-            facts.party,
-            facts.records,
-            event=repeated(poisson(rate, gaussian(noise)), cfg.spc),
-            sampling_rate=rate,
+        return sampled_share(
+            facts,
+            budget,
+            rate=max(class_rates(cfg.group, facts).values()),
             steps=cfg.spc,
-            noise_multiplier=noise,
+            noise=cfg.noise,
             bytes_up=set_bytes(task, len(facts.class_counts), cfg.spc),
         )
 
@@ -91,7 +85,7 @@ class LDPDC(Method):
         shape = plan.task.data.shape
         pixels = math.prod(shape)
 
-        with guard.reserve(poisson(share.sampling_rate, gaussian(share.noise_multiplier)), cfg.spc):
+        with guard.reserve(step_event(share), cfg.spc):
             sums = torch.stack(
                 [
                     guard.noisy_class_sums(

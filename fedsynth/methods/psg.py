@@ -37,8 +37,7 @@ from fedsynth.methods._matching import (
     match_run,
     set_bytes,
 )
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
+from fedsynth.methods._sampled import sampled_share, step_event
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.randomness import torch_generator
@@ -75,18 +74,12 @@ class PSG(Method):
     def _party_plan(
         self, cfg: PSGConfig, task: Task, facts: PartyFacts, budget: Budget
     ) -> PartyPlan:
-        rate = min(1.0, cfg.batch / facts.records)
-        noise = poisson_gaussian_multiplier(
-            rate, cfg.steps, budget.epsilon, budget.delta, budget.accounting
-        )
         held = len(facts.class_counts)
-        return PartyPlan(
-            facts.party,
-            facts.records,
-            event=repeated(poisson(rate, gaussian(noise)), cfg.steps),
-            sampling_rate=rate,
+        return sampled_share(
+            facts,
+            budget,
+            rate=min(1.0, cfg.batch / facts.records),
             steps=cfg.steps,
-            noise_multiplier=noise,
             bytes_up=set_bytes(task, held, cfg.spc),
             work=(
                 Work("gradient", cfg.width, cfg.batch, cfg.steps),
@@ -114,8 +107,7 @@ class PSG(Method):
 
         matched = self.start(cfg, plan, private.facts.party, request, guard.device)
         others = other_classes(cfg, plan, matched, request.arrays)
-        event = poisson(share.sampling_rate, gaussian(share.noise_multiplier))
-        with guard.reserve(event, cfg.steps):
+        with guard.reserve(step_event(share), cfg.steps):
             for run in private.rounds(cfg.runs, matched.state):
                 match_run(matched, run, real_gradient, others)
         result = matched.result()

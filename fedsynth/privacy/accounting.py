@@ -24,11 +24,17 @@ import dp_accounting as dp
 import numpy as np
 from dp_accounting import DpEvent
 from dp_accounting.pld import PLDAccountant
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
 
 from fedsynth.errors import UserError, unknown
-from fedsynth.privacy.events import ParallelDpEvent, flatten, from_text, to_text, unflatten
+from fedsynth.privacy.events import (
+    ParallelDpEvent,
+    by_part,
+    flatten,
+    from_text,
+    to_text,
+    unflatten,
+)
+from fedsynth.privacy.gdp import check_delta, gdp_delta, gdp_epsilon
 from fedsynth.privacy.renyi import CONVENTIONS, WITHOUT_REPLACEMENT, Sampled, renyi_epsilon
 
 RELATIONS = ("add_remove", "replace_one")
@@ -79,12 +85,6 @@ def delta(event: DpEvent, epsilon: float) -> float:
     return max((_delta(s, epsilon, 1e-5) for s in _spendings(_key(event))), default=0.0)
 
 
-def check_delta(delta: float) -> None:
-    """Refuse a delta that promises nothing or cannot be had."""
-    if not 0 < delta < 1:
-        raise UserError(f"delta must lie strictly between 0 and 1, not {delta!r}.")
-
-
 def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
     """The same event by independent programs: dp-accounting's PLD and RDP, Opacus's RDP and PRV.
 
@@ -108,44 +108,6 @@ def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
         error = max(0.01, 0.003 * found["pld"])
         found["opacus_prv"] = float(prv.get_epsilon(delta, eps_error=error))
     return found
-
-
-# ---- Gaussian differential privacy: the exact formulas ----
-
-
-def gdp_delta(mu: float, epsilon: float) -> float:
-    """Delta of mu-GDP at epsilon: Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu)."""
-    if mu <= 0:
-        return 0.0
-    if math.isinf(mu):
-        return 1.0
-    first = log_ndtr(mu / 2 - epsilon / mu)
-    second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return float(-math.exp(first) * math.expm1(min(second - first, 0.0)))
-
-
-def gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon of mu-GDP at `delta`, rounded up by at most one part in 1e9."""
-    check_delta(delta)
-    if math.isinf(mu):
-        return math.inf
-    if gdp_delta(mu, 0.0) <= delta:
-        return 0.0
-    high = mu * mu / 2 + mu * (math.sqrt(2 * math.log(1 / delta)) + 1)
-    root = brentq(lambda e: gdp_delta(mu, e) - delta, 0.0, high, xtol=1e-12 * high)
-    return float(root) * (1 + 1e-10) + 2e-12 * high
-
-
-def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose GDP fits (epsilon, delta), rounded down by at most one part in 1e9."""
-    check_delta(delta)
-    if not 0 < epsilon < math.inf:
-        raise UserError(f"epsilon must be a positive finite number, not {epsilon!r}.")
-    high = 1.0
-    while gdp_delta(high, epsilon) < delta:
-        high *= 2
-    root = brentq(lambda m: gdp_delta(m, epsilon) - delta, high * 1e-12, high, xtol=1e-13 * high)
-    return float(root) * (1 - 1e-10)
 
 
 # ---- what an event comes to: plain Gaussians in one number, sampled Gaussians in a bag ----
@@ -192,8 +154,12 @@ def _key(event: DpEvent) -> str:
 def _spendings(text: str) -> tuple[_Spending, ...]:
     """Every way a record can be hit, without the ways that are surely not the worst."""
     total: tuple[_Spending, ...] = (_Spending(),)
-    for base, n in sorted(flatten(from_text(text)).items()):
-        ways = [way.times(n) for way in _base(from_text(base))]
+    whole, partitions = by_part(flatten(from_text(text)))
+    choices = [[way.times(n) for way in _base(from_text(base))] for base, n in whole.items()]
+    for parts in partitions.values():
+        texts = {to_text(unflatten(flat)) for flat in parts.values()}
+        choices.append([way for text in sorted(texts) for way in _spendings(text)])
+    for ways in choices:
         total = _worst([a + b for a, b in product(total, ways)])
     return total
 

@@ -11,8 +11,8 @@ from scipy.optimize import brentq
 
 from fedsynth.errors import UserError
 from fedsynth.privacy import accounting
-from fedsynth.privacy.accounting import gdp_mu
 from fedsynth.privacy.events import gaussian, poisson, repeated
+from fedsynth.privacy.gdp import check_delta, gdp_mu
 
 PRECISION = 1e-4  # relative: how far above the smallest multiplier the answer may lie
 _SMALLEST, _LARGEST = math.log(1e-3), math.log(1e9)
@@ -38,7 +38,7 @@ def noise_multiplier(
             f"epsilon must be a positive finite number, not {epsilon!r}; a run without privacy "
             "discloses and needs no noise."
         )
-    accounting.check_delta(delta)
+    check_delta(delta)
 
     def excess_by(by: str, relation: str) -> Excess:
         def excess(log_sigma: float) -> float:

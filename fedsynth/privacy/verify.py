@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsynth.errors import UserError
-from fedsynth.privacy.accounting import check_delta, cross_check, epsilon
+from fedsynth.privacy.accounting import cross_check, epsilon
 from fedsynth.privacy.events import describe
+from fedsynth.privacy.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
 
 
