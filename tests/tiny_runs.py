@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsynth.core import Budget, Method
+from fedsynth.core import IMAGE, TABLE, Budget, Method
 from fedsynth.engine import session
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
@@ -43,12 +43,22 @@ SHRINK: Mapping[str, Any] = {
 }
 
 # 400 training records: two parties one after the other with five classes each, or three parties at
-# once with a bit of everything.
+# once with a bit of everything. For methods that can, two parties with a table.
 WORLDS = {
     "in_turn": World(data="shapes", parties=2, holdout=1600),
     "together": World(data="shapes", partition="iid", parties=3, stages="together", holdout=1600),
+    "table": World(data="made_table", partition="iid", parties=2, stages="together", holdout=1600),
 }
-EVALUATION = EvalSetting(width=4, nets=1, max_images=50)
+KINDS = {"in_turn": IMAGE, "together": IMAGE, "table": TABLE}
+EVALUATION = {
+    IMAGE: EvalSetting(width=4, nets=1, max_images=50),
+    TABLE: EvalSetting(classifier="mlp", nets=1, max_images=50),
+}
+
+
+def worlds(name: str) -> list[str]:
+    """The worlds whose kind of data a method can release."""
+    return [world for world, kind in KINDS.items() if kind in method(name).kinds]
 
 
 def tiny_settings(some: Method, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -77,7 +87,7 @@ def tiny_job(
         Budget(epsilon, 1e-3, accounting=accounting),
         seed,
         WORLDS[world],
-        EVALUATION,
+        EVALUATION[KINDS[world]],
         str(out),
         noise_seed,
     )
