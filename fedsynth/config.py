@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import yaml
 
 from fedsynth.core import Budget
+from fedsynth.data import datasets
 from fedsynth.errors import UserError, nearest, unknown
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.protocols import TRAINING_KEYS, EvalSetting, evaluation_preset
 from fedsynth.kinds import refuse_other_kinds, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import World, tasks
@@ -198,7 +199,7 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
     )
     world = build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
-    evaluation = build(EvalSetting, _section(layers, "evaluation"), "evaluation")
+    evaluation = build(EvalSetting, _evaluation(layers, preset), "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
@@ -214,6 +215,22 @@ def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return tuple(dict.fromkeys(items))
 
 
+def _evaluation(layers: Sequence[Mapping[str, Any]], preset: str | None) -> dict[str, Any]:
+    """The settings of the evaluation. A protocol with a preset of its own starts from that and from
+    the layer that names it: what earlier layers say of nets, epochs and batches was meant for
+    another protocol."""
+    sections = [_section([layer], "evaluation") for layer in layers]
+    naming = [i for i, section in enumerate(sections) if "protocol" in section]
+    own: Mapping[str, Any] = {}
+    if preset and naming:
+        own = evaluation_preset(str(sections[naming[-1]]["protocol"]), preset)
+        if own:
+            for section in sections[: naming[-1]]:
+                for key in TRAINING_KEYS:
+                    section.pop(key, None)
+    return {**own, **{k: v for section in sections for k, v in section.items()}}
+
+
 def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     section: dict[str, Any] = {}
     for layer in layers:
@@ -227,7 +244,8 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
     tasks(config.world)
-    refuse_other_kinds(config.run.method, config.world.data, config.evaluation.classifier)
+    refuse_other_kinds(config.run.method, config.world.data)
+    config.evaluation.check(datasets.info(config.world.data).facts)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(

@@ -9,7 +9,9 @@ from dp_accounting import DpEvent
 
 from fedsynth.config import Config, budget
 from fedsynth.core import Plan
+from fedsynth.data import datasets
 from fedsynth.engine.job import Job
+from fedsynth.evaluation.suite import missing
 from fedsynth.methods import method
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
@@ -76,12 +78,22 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
 
 def judges_in_words(config: Config) -> str:
     """How a released set is judged, to be printed beside the numbers."""
-    judges = config.evaluation
-    net = judges.classifier + (f"-{judges.width}" if judges.classifier == "convnet" else "")
-    cap = f", at most {judges.max_images:,} image passes" if judges.max_images else ""
-    batch = f" in batches of {judges.batch}" if judges.batch else ""
-    rules = f"protocol {judges.protocol}{cap}{batch}"
-    return f"judged by {judges.runs} fresh {net} net{'s' * (judges.runs > 1)} under {rules}"
+    judges, facts = config.evaluation, datasets.info(config.world.data).facts
+    rules, names = judges.rules, judges.judges(facts)
+    fresh = f"{judges.runs} fresh " if judges.runs > 1 else ""
+    kinds = ", ".join(map(judges.named, names))
+    caps = f", at most {judges.max_images:,} image passes" if judges.max_images else ""
+    caps += f" in batches of {judges.batch}" if judges.batch else ""
+    caps += f", fitted on at most {rules.most:,} images" if rules.most else ""
+    left_out = [f"{n} ({why})" for n, why in missing(facts).items() if n in rules.judges]
+    without = f"; {len(names)} of {len(rules.judges)}, without " + ", ".join(left_out)
+    if judges.classifier or not left_out:
+        without = ""
+    best = ", last epoch; the best epoch apart as accuracy_optimistic_max"
+    return (
+        f"judged by {fresh}{kinds} net{'s' * (judges.runs > 1)} under protocol {judges.protocol}"
+        f"{caps}{best if rules.optimistic else ''}{without}"
+    )
 
 
 def report_facts(config: Config, jobs: list[Job], command: str, notes: list[str]) -> ReportFacts:

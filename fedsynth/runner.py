@@ -15,7 +15,7 @@ from fedsynth.engine.job import Job
 from fedsynth.engine.judge import judge, nets
 from fedsynth.engine.session import forget_secrets, progress_folder, release_seconds
 from fedsynth.evaluation.continual import stage_rows, summary_rows
-from fedsynth.evaluation.downstream import EvalResult
+from fedsynth.evaluation.material import EvalResult, read_verdict
 from fedsynth.jobs import paper_epsilon
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.events import disclosed
@@ -123,8 +123,8 @@ class Runner:
         for net, result in enumerate(results):
             self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
-        if results[0].images:
-            rows["images"] = results[0].images - self._images_before(course, stage)
+        if results[0].released:
+            rows["images"] = results[0].released - self._images_before(course, stage)
         self.run.add_metrics(_keyed(job, stage, rows))
         spent = {
             "seconds_release": release_seconds(job, stage),
@@ -136,7 +136,7 @@ class Runner:
     @staticmethod
     def _images_before(course: _Course, stage: int) -> int:
         """Released images that classifiers had before this stage."""
-        return course.verdicts[stage - 1][0].result().images if stage else 0
+        return course.verdicts[stage - 1][0].result().released if stage else 0
 
     def _close(self, course: _Course) -> None:
         job = course.job
@@ -191,13 +191,6 @@ def merged_ledger(jobs: list[Job]) -> str:
             entries = read_entries(job.party_folder(party) / "ledger.jsonl")
             lines += [entry.line() + "\n" for entry in entries]
     return "".join(lines)
-
-
-def read_verdict(text: str) -> EvalResult:
-    """An evaluation result from its file."""
-    fields = json.loads(text)
-    fields["per_class"] = {int(c): tuple(counts) for c, counts in fields["per_class"].items()}
-    return EvalResult(**fields)
 
 
 def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, ...]]:

@@ -2,42 +2,90 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from fedsynth.core import ReleasedModel, SyntheticSet
+from fedsynth.core import ReleasedModel, SyntheticSet, Task
+from fedsynth.data import datasets
+from fedsynth.data.sources import data_directory
 from fedsynth.engine.job import Job
-from fedsynth.evaluation.downstream import EvalResult, score_model, train_and_test
+from fedsynth.evaluation.anchors import anchor
+from fedsynth.evaluation.downstream import score_model, train_and_test
+from fedsynth.evaluation.material import EvalResult, Exam
 from fedsynth.report.store import RunDirectory
-from fedsynth.scenario import tasks, test_records
+from fedsynth.scenario import party_records, tasks, test_records
 
 
 def nets(job: Job, model: bool) -> int:
     """How many classifiers judge a stage: a released model is tested as it is, once."""
-    return 1 if model else job.evaluation.runs
+    facts = datasets.info(job.world.data).facts
+    return 1 if model else job.evaluation.runs * len(job.evaluation.judges(facts))
+
+
+def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
+    """Everything released up to a stage as one set, or the model that was handed on last."""
+    run = RunDirectory(Path(job.out))
+    outcome = run.load_release(job.name, stage + 1)
+    if isinstance(outcome, ReleasedModel):
+        return outcome
+    sets = [run.load_release(job.name, earlier + 1) for earlier in range(stage)]
+    return SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
 
 
 def judge(text: str, stage: int, net: int) -> EvalResult:
     """Train fresh classifier number `net` on everything released up to `stage` (or take the
-    released model) and test it on the test data of all classes seen."""
+    released model) and test it on the test data of all classes seen.
+
+    Numbers count the fresh nets of the first kind, then those of the second, and so on."""
     job = Job.parse(text)
-    run = RunDirectory(Path(job.out))
     task = tasks(job.world)[stage]
     test = test_records(job.world)
     among = torch.isin(test.labels, torch.tensor(task.seen))
     images, labels = test.images[among], test.labels[among]
-    outcome = run.load_release(job.name, stage + 1)
-    if isinstance(outcome, ReleasedModel):
-        return score_model(outcome, images, labels, facts=task.data, setting=job.evaluation)
-    sets = [run.load_release(job.name, earlier + 1) for earlier in range(stage)]
-    released = SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
-    return train_and_test(
+    released = released_so_far(job, stage)
+    if isinstance(released, ReleasedModel):
+        return score_model(released, images, labels, facts=task.data)
+    setting = job.evaluation
+    kind, repetition = divmod(net, setting.runs)
+    name = setting.judges(task.data)[kind]
+    result = train_and_test(
         released,
         images,
         labels,
         task.seen,
         facts=task.data,
-        setting=job.evaluation,
-        key=(job.seed, "evaluation", job.method, stage, net),
+        setting=setting,
+        key=(job.seed, "evaluation", job.method, stage, repetition),
+        name=name,
     )
+    if not setting.rules.calibrated:
+        return result
+    real = Exam(
+        name,
+        real_records(job, task),
+        images,
+        labels,
+        task.seen,
+        task.data,
+        setting,
+        key=("anchor", name),
+    )
+    folder = data_directory(job.world.data_dir) / "anchors"
+    return replace(result, real=anchor(folder, real).accuracy)
+
+
+def real_records(job: Job, task: Task) -> SyntheticSet:
+    """The raw records of all parties of the classes seen, in an order that does not depend on how
+    they were dealt: what an evaluation compares with. Nothing made from it is ever released."""
+    who = sorted({facts.party for each in tasks(job.world) for facts in each.parties})
+    parties = [party_records(job.world, party) for party in who]
+    images, labels = (
+        torch.cat([getattr(p, part) for p in parties]) for part in ("images", "labels")
+    )
+    among = torch.isin(labels, torch.tensor(task.seen))
+    images, labels = images[among], labels[among]
+    content = [(row.tobytes(), int(n)) for row, n in zip(images.numpy(), labels, strict=True)]
+    order = torch.tensor(sorted(range(len(content)), key=content.__getitem__), dtype=torch.long)
+    return SyntheticSet(images[order], labels[order])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from fedsynth.evaluation.downstream import EvalResult
+from fedsynth.evaluation.material import EvalResult
 
 ClassStages = Sequence[Sequence[int]]  # the classes that each stage brings, in order
 
@@ -47,15 +47,54 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float | None:
 
 
 def stage_rows(results: Sequence[EvalResult], stages: ClassStages) -> dict[str, float]:
-    """Metrics of one stage, judged by several nets. `accuracy_std` is the deviation over nets
-    (n - 1), absent when there is one net; stages count from 1 in names."""
+    """Metrics of one stage, judged by several nets; stages count from 1 in names.
+
+    `accuracy` is the mean over all nets, hence over the kinds of classifiers, each kind alike;
+    `accuracy_std` the deviation over fresh nets (n - 1) of the mean over kinds, absent when there
+    is one net of a kind. Each kind also stands by itself, under the name of its protocol.
+    """
     pooled = [result.accuracy for result in results]
+    kinds = by_kind(results)
+    runs = [fmean(r.accuracy for r in run) for run in zip(*kinds.values(), strict=True)]
     rows = {"accuracy": fmean(pooled)}
-    if len(pooled) > 1:
-        rows["accuracy_std"] = stdev(pooled)
+    if len(runs) > 1:
+        rows["accuracy_std"] = stdev(runs)
     rows |= {f"accuracy_net_{net}": value for net, value in enumerate(pooled)}
     row = matrix_row(results, stages)
-    return rows | {f"accuracy_of_stage_{stage}": value for stage, value in enumerate(row, start=1)}
+    rows |= {f"accuracy_of_stage_{stage}": value for stage, value in enumerate(row, start=1)}
+    for (protocol, name), same in kinds.items():
+        rows[f"accuracy_{protocol}_{name}"] = fmean(r.accuracy for r in same)
+    return rows | _calibrated(kinds) | _optimistic(results)
+
+
+def by_kind(results: Sequence[EvalResult]) -> dict[tuple[str, str], list[EvalResult]]:
+    """The results of each protocol and classifier."""
+    kinds: dict[tuple[str, str], list[EvalResult]] = {}
+    for result in results:
+        kinds.setdefault((result.protocol, result.classifier), []).append(result)
+    return kinds
+
+
+def _calibrated(kinds: dict[tuple[str, str], list[EvalResult]]) -> dict[str, float]:
+    """Accuracy over that of the same classifier on real data: the mean of the ratios, not the
+    ratio of the means; and over how many kinds all means go."""
+    rows: dict[str, float] = {}
+    ratios = []
+    for (protocol, name), same in kinds.items():
+        if real := same[0].real:
+            rows[f"real_{protocol}_{name}"] = real
+            ratios.append(fmean(r.accuracy for r in same) / real)
+    if ratios:
+        rows["calibrated_accuracy"] = fmean(ratios)
+    return rows | ({"classifiers": len(kinds)} if len(kinds) > 1 else {})
+
+
+def _optimistic(results: Sequence[EvalResult]) -> dict[str, float]:
+    """The best of all tests on the way, mean over nets: a number chosen on the test set."""
+    best = [r.optimistic for r in results if r.optimistic is not None]
+    if not best:
+        return {}
+    return {"accuracy_optimistic_max": fmean(best), "tests_on_the_way": results[0].looks}
 
 
 def summary_rows(history: Sequence[Sequence[EvalResult]], stages: ClassStages) -> dict[str, float]:

@@ -9,43 +9,39 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
+from fedsynth.evaluation import suite
 from fedsynth.evaluation.augment import apply, crop_scale_rotate, draw, random_affine
-from fedsynth.evaluation.protocols import EvalSetting, Protocol, Schedule
+from fedsynth.evaluation.material import (
+    EvalResult,
+    Exam,
+    counted,
+    pixels,
+    positions,
+    targets,
+    used,
+)
+from fedsynth.evaluation.protocols import (
+    LOOKS_CAPPED,
+    PROTOCOLS,
+    EvalSetting,
+    Protocol,
+    Schedule,
+)
 from fedsynth.models.classifiers import filled_convnet
 from fedsynth.models.gradients import logits, loss_and_gradients
 from fedsynth.models.zoo import classifier
 from fedsynth.randomness import default_seed, torch_generator
+from fedsynth.randomness import key as seed_of
 
 TEST_BATCH = 100
-
-
-@dataclass(frozen=True)
-class EvalResult:
-    """What one net scored, and under which protocol it really ran."""
-
-    per_class: Mapping[int, tuple[int, int]]  # class of the data set -> correct, tested
-    protocol: str
-    classifier: str
-    width: int
-    epochs: float
-    steps: int
-    images: int  # training images
-    seconds: float = field(default=0.0, compare=False)
-    batch: int = 0  # most images a step
-
-    @property
-    def accuracy(self) -> float:
-        """Pooled accuracy: correct over tested, all images alike."""
-        correct, tested = map(sum, zip(*self.per_class.values(), strict=True))
-        return correct / tested
 
 
 @contextlib.contextmanager
@@ -59,34 +55,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def pixels(images: torch.Tensor) -> torch.Tensor:
-    """Images as float32 on the pixel scale, from bytes or from floats that already are."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
-
-
-def positions(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The place of each label in `order`; a label that is not there is an error."""
-    lookup = {name: place for place, name in enumerate(order)}
-    names, inverse = torch.unique(labels.cpu(), return_inverse=True)
-    strangers = [int(name) for name in names if int(name) not in lookup]
-    if strangers:
-        raise UserError(f"labels {strangers} are not among the classes seen so far: {list(order)}.")
-    return torch.tensor([lookup[int(name)] for name in names], dtype=torch.long)[inverse]
-
-
-def targets(train: SyntheticSet, order: Sequence[int]) -> torch.Tensor:
-    """What a head over `order` is taught: the places of the labels, or, where the set has soft
-    labels, their probabilities given that the class is one of `order`."""
-    hard = positions(train.labels, order)
-    if train.soft is None:
-        return hard
-    chosen = train.soft.cpu()[:, list(order)]
-    total = chosen.sum(dim=1, keepdim=True)
-    if train.soft.shape[0] != len(hard) or not bool((total > 0).all()):
-        raise UserError("the released soft labels do not fit the images or the classes seen.")
-    return chosen / total
-
-
 def _train(
     net: torch.nn.Module,
     images: torch.Tensor,
@@ -97,10 +65,13 @@ def _train(
     strategy: Sequence[str],
     generator: torch.Generator,
     dtype: str = "float32",
+    look: Callable[[], None] | None = None,
+    look_after: frozenset[int] = frozenset(),
 ) -> None:
     """Shuffled passes, the last of which may be cut short; so may the last batch of a pass.
 
-    `labels` are places in the head, or rows of probabilities over it."""
+    `labels` are places in the head, or rows of probabilities over it. `look` is called after the
+    steps of `look_after`, counted from 1."""
 
     def batches() -> Iterator[torch.Tensor]:
         while True:
@@ -128,6 +99,9 @@ def _train(
         optimiser.step()
         if cycle is not None:
             cycle.step()
+        if look is not None and step + 1 in look_after:
+            look()
+            net.train()
 
 
 @torch.inference_mode()
@@ -149,11 +123,15 @@ def _score(
             for part in images.split(TEST_BATCH)
         ]
     )
-    right = torch.tensor(outputs)[predicted] == labels.cpu()
-    return {
-        int(name): (int(right[labels.cpu() == name].sum()), int((labels == name).sum()))
-        for name in torch.unique(labels.cpu())
-    }
+    return counted(torch.tensor(outputs)[predicted] == labels.cpu(), labels.cpu())
+
+
+def looks(plan: Schedule) -> frozenset[int]:
+    """The steps after which a training that is tested on the way is tested: every whole pass, or
+    `LOOKS_CAPPED` of them, evenly spread, where there are more and a cap has cut the schedule."""
+    passes = max(1, int(plan.epochs))
+    number = min(passes, LOOKS_CAPPED) if plan.capped else passes
+    return frozenset(round(plan.steps * (i + 1) / number) for i in range(number))
 
 
 def train_and_test(
@@ -165,51 +143,95 @@ def train_and_test(
     facts: DataFacts,
     setting: EvalSetting,
     key: tuple[object, ...],
+    name: str = "",
     device: str = "cpu",
 ) -> EvalResult:
-    """Train one fresh classifier with a head over `order` (the classes seen so far) on all of
-    `train`, by the protocol of `setting`, and test the net of the last epoch on all test images.
+    """Train one fresh classifier with a head over `order` (the classes seen so far) on `train`, by
+    the protocol of `setting`, and test the net of the last epoch on all test images.
 
-    `key` is the whole of its randomness; images are on the pixel scale (bytes or floats).
+    `name` is the classifier, by default the first of the setting's. `key` is the whole of its
+    randomness; images are on the pixel scale (bytes or floats).
     """
     start = time.perf_counter()
-    rules = setting.rules
+    name = name or setting.judges(facts)[0]
     if not len(train.images) or not len(test_images):
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
     if not bool(torch.isfinite(train.images).all()):
         raise UserError("the released images are not all finite, so no classifier can be trained.")
     positions(test_labels, order)
-    plan = setting.schedule(len(train.images))
+    chosen = used(train, setting.rules.most, key)
+    exam = Exam(name, chosen, test_images, test_labels, order, facts, setting, key, device)
+    classical = setting.protocol == "G" and name in suite.CLASSICAL
     with one_thread():
-        images = rules.scaled(pixels(train.images), facts).to(device)
-        labels = targets(train, order).to(device)
-        with default_seed(*key, "classifier"):
-            net = classifier(setting.classifier, facts.shape, len(order), setting.width).to(device)
-        generator = torch_generator(*key, "training")
-        strategy = rules.strategy(facts)
-        _train(
-            net,
-            images,
-            labels,
-            plan=plan,
-            rules=rules,
-            strategy=strategy,
-            generator=generator,
-            dtype=setting.dtype,
+        result = _classical(exam) if classical else _network(exam)
+    return replace(result, released=len(train.images), seconds=time.perf_counter() - start)
+
+
+def _network(exam: Exam) -> EvalResult:
+    """Train a network with SGD and test it."""
+    setting, key = exam.setting, exam.key
+    rules, plan = setting.rules, setting.schedule(len(exam.train.images))
+    with default_seed(*key, "classifier"):
+        kind = "lenet" if exam.name == suite.CNN else exam.name
+        net = classifier(kind, exam.facts.shape, len(exam.order), setting.width).to(exam.device)
+    seen: list[EvalResult] = []
+
+    def result() -> EvalResult:
+        return EvalResult(
+            _score(
+                net,
+                exam.test_images,
+                exam.test_labels,
+                rules=rules,
+                facts=exam.facts,
+                outputs=list(exam.order),
+            ),
+            setting.protocol,
+            exam.name,
+            setting.width,
+            plan.epochs,
+            plan.steps,
+            len(exam.train.images),
+            batch=rules.batch,
         )
-        per_class = _score(
-            net, test_images, test_labels, rules=rules, facts=facts, outputs=list(order)
-        )
+
+    _train(
+        net,
+        rules.scaled(pixels(exam.train.images), exam.facts).to(exam.device),
+        targets(exam.train, exam.order).to(exam.device),
+        plan=plan,
+        rules=rules,
+        strategy=rules.strategy(exam.facts),
+        generator=torch_generator(*key, "training"),
+        dtype=setting.dtype,
+        look=lambda: seen.append(result()),
+        look_after=looks(plan) if rules.optimistic else frozenset(),
+    )
+    if not seen:
+        return result()
+    best = max(on_the_way.accuracy for on_the_way in seen)
+    return replace(seen[-1], optimistic=best, looks=len(seen))
+
+
+def _classical(exam: Exam) -> EvalResult:
+    """Fit a classifier of the suite on pixels clamped to [0, 1] and test it."""
+    places, remark = suite.fit_and_predict(
+        exam.name,
+        pixels(exam.train.images).clamp(0, 1),
+        positions(exam.train.labels, exam.order),
+        pixels(exam.test_images),
+        seed_of(*exam.key, exam.name),
+    )
+    right = torch.tensor(exam.order)[places] == exam.test_labels.cpu()
     return EvalResult(
-        per_class,
-        setting.protocol,
-        setting.classifier,
-        setting.width,
-        plan.epochs,
-        plan.steps,
-        len(train.images),
-        seconds=time.perf_counter() - start,
-        batch=rules.batch,
+        counted(right, exam.test_labels.cpu()),
+        exam.setting.protocol,
+        exam.name,
+        width=0,
+        epochs=0.0,
+        steps=0,
+        images=len(exam.train.images),
+        remark=remark,
     )
 
 
@@ -219,20 +241,20 @@ def score_model(
     test_labels: torch.Tensor,
     *,
     facts: DataFacts,
-    setting: EvalSetting,
     device: str = "cpu",
 ) -> EvalResult:
     """Test a released ConvNet as it is: argmax over all classes of the data set, including those
-    nobody has shown it yet. It was trained by its method, so epochs and steps are 0."""
+    nobody has shown it yet. It was trained by its method, on standardised images and under no
+    protocol of ours, so epochs and steps are 0."""
     start = time.perf_counter()
-    rules = setting.rules
+    rules = PROTOCOLS["P"]  # whatever protocol judges sets: its scale is that of released models
     with one_thread():
         net = filled_convnet(model.width, facts, model.state, device)
         outputs = range(facts.classes)
         per_class = _score(net, test_images, test_labels, rules=rules, facts=facts, outputs=outputs)
     return EvalResult(
         per_class,
-        setting.protocol,
+        "none",
         "convnet",
         model.width,
         0.0,

@@ -1,9 +1,12 @@
 """How a classifier is trained on a released set before it is tested: the published protocols.
 
-Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002), and
-protocol S trains the students of `sketch_teach`. Their accuracies must not be compared with one
-another without saying so, hence every result carries the name. No protocol here looks at the test
-set before the last step: the net of the last epoch of a fixed schedule is the net that is tested.
+Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002),
+protocol G is the thirteen classifiers of GS-WGAN (paper 001), protocol L is that of DataLens and
+G-PATE (paper 004), and protocol S trains the students of `sketch_teach`. Their accuracies must not
+be compared with one another without saying so, hence every result carries the name. No protocol
+here chooses anything by the test set: the net of the last epoch of a fixed schedule is the net that
+counts. Where a paper reports its best epoch on the test set (L), that number is kept apart, as
+`accuracy_optimistic_max`.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from typing import Literal
 import torch
 
 from fedsynth.core import TABLE, DataFacts
-from fedsynth.errors import UserError, unknown
-from fedsynth.models.zoo import CLASSIFIERS
+from fedsynth.errors import UserError, nearest, unknown
+from fedsynth.evaluation.suite import SUITE, missing
+from fedsynth.models.zoo import CLASSIFIERS, classifier
 from fedsynth.settings import setting
 
+LOOKS_CAPPED = 20  # tests on the way, of a capped training that is tested on the way
 DTYPES = ("float32", "bfloat16")
+MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # which paper 001 scales all its data with
 MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
 FLIPLESS = ("mnist",)  # a mirrored digit is another sign
 
@@ -32,6 +38,7 @@ class Schedule:
     steps: int
     drop_after: int
     epochs: float  # passes over the set that these steps make
+    capped: bool = False  # cut short by a cap on images
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,8 @@ class Protocol:
 
     name: str
     summary: str
-    augmentation: Literal["crop_scale_rotate", "dsa", "affine"]
-    scaling: Literal["standardised", "symmetric"]
+    augmentation: Literal["crop_scale_rotate", "dsa", "affine", "none"]
+    scaling: Literal["standardised", "symmetric", "pixels", "mnist"]
     epochs: int
     epochs_large: int
     large_from: int = 5000  # images from which a set is a "full" one, trained for epochs_large
@@ -53,6 +60,13 @@ class Protocol:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     one_cycle: bool = False  # AdamW whose rate rises and falls once, in place of SGD with a drop
+    extra_pass: int = 1  # passes made beyond E
+    drop_share: float | None = None  # share of E after which the rate falls, in place of E // 2 + 1
+    judges: tuple[str, ...] = ("convnet",)  # the classifiers it was published with
+    classifiers: tuple[str, ...] = CLASSIFIERS  # those it can train
+    most: int = 0  # images of a released set it uses, at most, classes alike; 0: all
+    optimistic: bool = False  # tested after every pass, so that the best can be told apart
+    calibrated: bool = False  # also in shares of what the same classifier reaches on real data
 
     def optimiser(self, weights: Iterable[torch.Tensor], rate: float) -> torch.optim.Optimizer:
         """A fresh optimiser at this learning rate."""
@@ -67,17 +81,23 @@ class Protocol:
         passes (0: neither). A cap cuts the steps and moves the drop along in proportion."""
         last = epochs or (self.epochs_large if images >= self.large_from else self.epochs)
         a_pass = math.ceil(images / self.batch)
-        steps, drop_after = (last + 1) * a_pass, (last // 2 + 2) * a_pass
+        steps = (last + self.extra_pass) * a_pass
+        kept = last // 2 + 2 if self.drop_share is None else round(last * self.drop_share)
+        drop_after, capped = kept * a_pass, False
         if max_images:
-            capped = max(int(max_images / images * a_pass), MIN_STEPS)
-            if capped < steps:
-                steps, drop_after = capped, round(capped * drop_after / steps)
-        return Schedule(steps, min(drop_after, steps), steps / a_pass)
+            allowed = max(int(max_images / images * a_pass), MIN_STEPS)
+            if capped := allowed < steps:
+                steps, drop_after = allowed, round(allowed * drop_after / steps)
+        return Schedule(steps, min(drop_after, steps), steps / a_pass, capped)
 
     def scaled(self, pixels: torch.Tensor, facts: DataFacts) -> torch.Tensor:
         """Pixels (0 black, 1 white) in the scale this protocol trains in."""
         if self.scaling == "symmetric":
             return (pixels - 0.5) / 0.5
+        if self.scaling == "pixels":
+            return pixels.clamp(0, 1)
+        if self.scaling == "mnist":
+            return (pixels.clamp(0, 1) - MNIST_MEAN) / MNIST_STD
         mean = torch.tensor(facts.mean, device=pixels.device).view(1, -1, 1, 1)
         std = torch.tensor(facts.std, device=pixels.device).view(1, -1, 1, 1)
         return (pixels - mean) / std
@@ -85,6 +105,8 @@ class Protocol:
     def strategy(self, facts: DataFacts) -> tuple[str, ...]:
         """The augmentations the protocol picks from for this data; empty means none."""
         if facts.kind == TABLE:
+            return ()
+        if self.augmentation == "none":
             return ()
         if self.augmentation == "affine":
             return ("affine",)
@@ -112,6 +134,42 @@ PROTOCOLS = {
         epochs_large=1000,
         runs=1,
     ),
+    "G": Protocol(
+        "G",
+        "GS-WGAN: 13 classifiers on 60,000 images in [0, 1], average and calibrated average",
+        augmentation="none",
+        scaling="mnist",  # of the CNN; the others see pixels
+        epochs=50,
+        epochs_large=50,
+        runs=1,
+        batch=128,
+        learning_rate=0.02,
+        weight_decay=1e-4,
+        extra_pass=0,
+        drop_share=0.8,
+        judges=SUITE,
+        classifiers=SUITE,
+        most=60_000,
+        calibrated=True,
+    ),
+    "L": Protocol(
+        "L",
+        "DataLens: pixels in [0, 1], Keras-like CNN, plain SGD, E=600 on 100,000 images",
+        augmentation="none",
+        scaling="pixels",
+        epochs=600,
+        epochs_large=600,
+        runs=1,
+        batch=512,
+        learning_rate=2e-3,
+        drop=1.0,
+        momentum=0.0,
+        weight_decay=0.0,
+        extra_pass=0,
+        judges=("keras_cnn",),
+        most=100_000,
+        optimistic=True,
+    ),
     "S": Protocol(
         "S",
         "student of sketch_teach: standardised, mild affine, AdamW in one cycle, E=7 on full sets",
@@ -135,16 +193,43 @@ def protocol(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
+PRESETS: dict[str, dict[str, dict[str, int]]] = {
+    "G": {
+        "smoke": {"suite_images": 500, "max_images": 10_000},
+        "laptop": {"suite_images": 5000, "max_images": 100_000},
+    },
+    "L": {
+        "smoke": {"max_images": 20_000, "batch": 16},
+        "laptop": {"max_images": 100_000, "batch": 16},
+    },
+}
+"""What the cheaper forms of a run do of protocols that no scenario has settings for."""
+
+TRAINING_KEYS = ("classifier", "nets", "epochs", "max_images", "batch", "suite_images")
+
+
+def evaluation_preset(name: str, preset: str) -> dict[str, int]:
+    """The settings of a protocol in a preset; none for those that scenarios care for."""
+    return PRESETS.get(name, {}).get(preset, {})
+
+
+LEAST = {"width": 1, "nets": 0, "epochs": 0, "max_images": 0, "batch": 0, "suite_images": 0}
+
+
 @dataclass(frozen=True)
 class EvalSetting:
     """Which protocol to follow, and where a cheaper run departs from it. The defaults are the
     protocol itself; 0 means "what the protocol says"."""
 
     protocol: str = setting("P", f"how classifiers are trained: {', '.join(PROTOCOLS)}")
-    classifier: str = setting("convnet", f"what is trained: {', '.join(CLASSIFIERS)}")
+    classifier: tuple[str, ...] = setting(
+        (),
+        "what is trained, one or several; default the protocol's own: convnet (P, D, S), keras_cnn "
+        f"(L), all 13 (G). P, D, S, L: {', '.join(CLASSIFIERS)}. G: {', '.join(SUITE)}",
+    )
     width: int = setting(128, "width of the ConvNet")
-    nets: int = setting(0, "fresh nets a released set; 0: the protocol's")
-    epochs: int = setting(0, "E, of which the loop makes E + 1; 0: the protocol's")
+    nets: int = setting(0, "fresh nets of each kind a released set; 0: the protocol's")
+    epochs: int = setting(0, "E, of which P, D and S make E + 1; 0: the protocol's")
     max_images: int = setting(0, "cap on the image passes of one training; 0: none")
     batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
     dtype: str = setting(
@@ -152,46 +237,86 @@ class EvalSetting:
         "type of matrix products and convolutions in training (bfloat16: as under autocast)",
         choices=DTYPES,
     )
+    suite_images: int = setting(
+        0, "G: images that classifiers are fitted on, at most, classes alike; 0: 60,000"
+    )
 
     def __post_init__(self) -> None:
         protocol(self.protocol)
-        if self.classifier not in CLASSIFIERS:
-            raise unknown("classifier", self.classifier, CLASSIFIERS)
+        given = (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
+        object.__setattr__(self, "classifier", tuple(dict.fromkeys(given)))
+        for name in self.classifier:
+            if name not in (*CLASSIFIERS, *SUITE):
+                raise unknown("classifier", name, protocol(self.protocol).classifiers)
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
-        for name, least in (
-            ("width", 1),
-            ("nets", 0),
-            ("epochs", 0),
-            ("max_images", 0),
-            ("batch", 0),
-        ):
+        for name, least in LEAST.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"evaluation {name}={value!r} must be a whole number >= {least}.")
 
     @property
     def rules(self) -> Protocol:
-        """The protocol, with the batch of this setting."""
+        """The protocol, with the batch and the cap on images of this setting."""
         rules = protocol(self.protocol)
+        if self.protocol == "G" and self.suite_images:
+            rules = replace(rules, most=self.suite_images)
         return replace(rules, batch=self.batch) if self.batch else rules
 
     @property
     def runs(self) -> int:
-        """How many fresh nets judge one released set."""
+        """How many fresh nets of each kind judge one released set."""
         return self.nets or protocol(self.protocol).runs
+
+    def judges(self, facts: DataFacts) -> tuple[str, ...]:
+        """The classifiers that judge data of this shape here, by name: those asked for, else the
+        protocol's own, without those of the suite that cannot run (`suite.missing`)."""
+        if self.classifier:
+            return self.classifier
+        own = protocol(self.protocol).judges
+        if own == SUITE:
+            return tuple(n for n in own if n not in missing(facts))
+        return ("mlp",) if facts.kind == TABLE else own
+
+    def check(self, facts: DataFacts) -> None:
+        """Refuse, before anything is computed, a classifier that the protocol does not train or
+        that cannot take such data here."""
+        allowed = protocol(self.protocol).classifiers
+        for name in self.judges(facts):
+            if name not in allowed:
+                raise UserError(
+                    f"evaluation.classifier={name} is not of protocol {self.protocol}."
+                    f"{nearest(name, allowed)} Allowed: {', '.join(allowed)}."
+                )
+            if allowed == SUITE and (reason := missing(facts).get(name)):
+                raise UserError(f"evaluation.classifier={name}: {reason}.")
+            if allowed != SUITE and facts.kind == TABLE and name != "mlp":
+                raise UserError(
+                    f"evaluation.classifier={name} is for images, and data={facts.name} is a "
+                    "table. Allowed for tables: mlp, or evaluation.protocol=G."
+                )
+            if allowed != SUITE:
+                with torch.device("meta"):
+                    classifier(name, facts.shape, facts.classes, self.width)
 
     def schedule(self, images: int) -> Schedule:
         """The schedule this setting gives a set of this many images."""
-        return self.rules.schedule(images, self.epochs, self.max_images)
+        used = min(images, self.rules.most or images)
+        return self.rules.schedule(used, self.epochs, self.max_images)
+
+    def named(self, name: str) -> str:
+        """A classifier's name with its width, where that is free."""
+        return f"{name}-{self.width}" if name == "convnet" else name
 
     def describe(self, images: int) -> str:
         """What really runs on a set of this size, in one line to print beside the numbers."""
-        net = self.classifier + (f"-{self.width}" if self.classifier == "convnet" else "")
+        names = self.classifier or protocol(self.protocol).judges
+        nets = ", ".join(map(self.named, names)) if len(names) < 7 else f"{len(names)} classifiers"
         plan = self.schedule(images)
         rounded = "" if self.dtype == "float32" else f" in {self.dtype}"
+        used = min(images, self.rules.most or images)
         return (
-            f"protocol {self.protocol}, {net} x {self.runs}{rounded}, {plan.epochs:.4g} epochs "
-            f"({plan.steps} steps of at most {self.rules.batch}) on {images} images, last epoch, "
+            f"protocol {self.protocol}, {nets} x {self.runs}{rounded}, {plan.epochs:.4g} epochs "
+            f"({plan.steps} steps of at most {self.rules.batch}) on {used} images, last epoch, "
             "one head over the classes seen"
         )

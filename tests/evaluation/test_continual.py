@@ -12,7 +12,7 @@ from fedsynth.evaluation.continual import (
     stage_rows,
     summary_rows,
 )
-from fedsynth.evaluation.downstream import EvalResult
+from fedsynth.evaluation.material import EvalResult
 
 
 def result(per_class: dict[int, tuple[int, int]]) -> EvalResult:

@@ -15,7 +15,8 @@ from torch.nn import functional
 from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
 from fedsynth.evaluation import downstream
-from fedsynth.evaluation.downstream import EvalResult, positions, score_model, train_and_test
+from fedsynth.evaluation.downstream import score_model, train_and_test
+from fedsynth.evaluation.material import EvalResult, positions, targets
 from fedsynth.evaluation.protocols import EvalSetting, protocol
 from fedsynth.models.classifiers import ConvNet
 from fedsynth.randomness import default_seed, torch_generator
@@ -94,13 +95,13 @@ def test_soft_labels_are_what_is_learnt_and_sure_ones_are_hard_ones() -> None:
 
 def test_soft_labels_are_those_of_the_classes_seen() -> None:
     train = bars(6, 0)
-    found = downstream.targets(SyntheticSet(train.images, train.labels, _soft(train, 0.5)), ORDER)
+    found = targets(SyntheticSet(train.images, train.labels, _soft(train, 0.5)), ORDER)
     first = torch.tensor([0.5, 0.1, 0.1]) / 0.7
     torch.testing.assert_close(found[0], first)  # an image of ORDER[0]
-    assert torch.equal(downstream.targets(train, ORDER), torch.arange(6) % 3)
+    assert torch.equal(targets(train, ORDER), torch.arange(6) % 3)
     for bad in (_soft(train, 0.5)[:5], torch.zeros(6, 6)):
         with pytest.raises(UserError, match="soft labels"):
-            downstream.targets(SyntheticSet(train.images, train.labels, bad), ORDER)
+            targets(SyntheticSet(train.images, train.labels, bad), ORDER)
 
 
 def test_sets_joined_keep_soft_labels_only_if_all_have_them() -> None:
@@ -197,18 +198,14 @@ def test_released_model_is_tested_over_all_its_outputs() -> None:
     with default_seed("model"):
         net = ConvNet(4, FACTS.classes, FACTS.shape)
     test = bars(40, 3)
-    result = score_model(
-        ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS, setting=QUICK
-    )
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
     scaled = protocol("P").scaled(test.images, FACTS)
     right = net(scaled).argmax(dim=1) == test.labels
     assert result.accuracy == pytest.approx(float(right.float().mean()))
     assert (result.width, result.steps) == (4, 0)
     with torch.no_grad():
         net.classifier.bias[1] += 1e4  # a class that is not among those tested
-    blind = score_model(
-        ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS, setting=QUICK
-    )
+    blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
     assert blind.accuracy == 0
 
 
