@@ -1,0 +1,65 @@
+"""A party's records cut into parts, so that a record lies in exactly one and moves no other.
+
+The part of a record is a hash of the record itself, salted with the partition's name. So adding or
+removing a record changes one part and leaves all others as they were, to the bit: what happens to
+different parts composes in parallel, under add/remove. Parts are only about equal in size, and
+their sizes are private. (Cutting a shuffled list into equal slices does not have this property: a
+record more or less shifts every record behind it.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.privacy.events import one_part
+from fedsynth.privacy.private import Private, Records, Sealed
+
+USER = "user"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `index` of `parts`, of the partition called `partition`."""
+
+    partition: str
+    index: int
+    parts: int
+
+    def event(self, inner: DpEvent, unit: str) -> DpEvent:
+        """What `inner` on this part costs: a user's records lie in all parts, a record in one."""
+        if unit == USER or self.parts == 1:
+            return inner
+        return one_part(self.partition, self.index, self.parts, inner)
+
+    def records(self, private: Private) -> Sealed[Records]:
+        """The records of this part."""
+        if self.parts == 1:
+            return private.records
+        cut = private.remember(
+            f"parts {self.parts} of {self.partition}",
+            lambda records: (records, part_numbers(records, self.partition, self.parts)),
+        )
+        return cut.map(self._mine)
+
+    def _mine(self, cut: tuple[Records, torch.Tensor]) -> Records:
+        records, numbers = cut
+        chosen = torch.nonzero(numbers == self.index).flatten()
+        return Records(records.images[chosen], records.labels[chosen])
+
+
+def part_numbers(records: Records, partition: str, parts: int) -> torch.Tensor:
+    """The part of every record, int64 [n]: a function of the record and the partition alone."""
+    salt = hashlib.sha256(partition.encode()).digest()
+    images = records.images.reshape(len(records.labels), -1).numpy()
+    numbers = [
+        int.from_bytes(
+            hashlib.blake2b(row.tobytes() + label.to_bytes(8, "big"), key=salt).digest()[:8], "big"
+        )
+        % parts
+        for row, label in zip(images, records.labels.tolist(), strict=True)
+    ]
+    return torch.tensor(numbers, dtype=torch.int64)
