@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, int | float | str | bool]
 Arrays = Mapping[str, torch.Tensor]
+Shapes = Mapping[str, Sequence[int]]  # of arrays, by name
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class PartyPlan:
     sampling_rate: float = 1.0
     steps: int = 1
     noise_multiplier: float = 0.0
+    shares: int = 1  # with distributed noise: of how many equal parts of it each party adds one
     views: Mapping[str, DpEvent] = field(default_factory=dict)  # who looks -> what they can count
     paper_event: DpEvent | None = None  # the published count, where it differs from `event`
     bytes_up: int = 0
@@ -167,6 +169,15 @@ class Release:
     arrays: Arrays
     entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
     numbers: Numbers = field(default_factory=dict)
+    only_in_sum: bool = False  # it holds a share of the noise only: nobody may see it by itself
+
+
+@dataclass(frozen=True)
+class PartySum:
+    """The sum of what parties answered: all that the curator ever learns of their answers."""
+
+    arrays: Arrays
+    parties: tuple[int, ...]  # whose answers are in it
 
 
 @dataclass(frozen=True)
@@ -216,8 +227,33 @@ class Parties(Protocol):
     device: torch.device  # the curator's own
     aggregate: AggregateNoise  # the trusted curator's noise, for methods that put it there
 
-    def ask(self, who: Sequence[int], request: Request) -> list[Release]:
-        """Ask these parties at once; answers come in the order of `who`. An error reply raises."""
+    def ask(
+        self,
+        who: Sequence[int],
+        request: Request,
+        *,
+        allow_missing: bool = False,
+        shapes: Shapes | None = None,
+    ) -> list[Release]:
+        """Ask these parties at once; answers come in the order of `who`. An error reply raises.
+
+        Every answer must be finite and of the same form as the others; with `shapes`, it must hold
+        just these arrays in these shapes. With `allow_missing` parties that were killed or hang are
+        left out (`Release.party` says who answered) and not asked again in this stage."""
+
+    def ask_sum(
+        self,
+        who: Sequence[int],
+        request: Request,
+        *,
+        shapes: Shapes,
+        bound: float,
+        at_least: int,
+    ) -> PartySum:
+        """Ask these parties for one mechanism with noise in shares, each for its arrays of these
+        shapes and this bound on a record, and learn their sum only. Parties that are gone are left
+        out as with `ask`; fewer than `at_least` answers, the shares the noise is made of, end it
+        without a sum."""
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
         """Yield 0..n-1, saving `state` now and then; after a crash, go on from what was saved.

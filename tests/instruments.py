@@ -16,6 +16,7 @@ from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.guard import AggregateNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
+from fedsynth.privacy.shares import Grid
 from fedsynth.report.store import RunDirectory
 
 FEW = 12  # records in a sample, so that the many calls stay cheap
@@ -49,8 +50,10 @@ class Transcript:
                 if "noise_multiplier" in inspect.signature(member).parameters:
                     monkeypatch.setattr(owner, name, self._told(member))
         self._add = guard_module.add_gaussian
+        self._add_share = guard_module.add_share
         self._clipped = guard_module.clipped_gradient_sum
         monkeypatch.setattr(guard_module, "add_gaussian", self._noise)
+        monkeypatch.setattr(guard_module, "add_share", self._share)
         monkeypatch.setattr(guard_module, "clipped_gradient_sum", self._gradient)
 
     def replay(self) -> Transcript:
@@ -79,6 +82,19 @@ class Transcript:
         self.bound[stream.purpose] = std / self._multiplier.value
         if self._replayed is None:
             result = self._add(values, std, stream)
+        else:
+            result = self._replayed.after[stream.purpose]
+        self.after[stream.purpose] = [value.clone() for value in result]
+        return [value.clone() for value in result]
+
+    def _share(self, values: list[torch.Tensor], *, stream: Any, **named: Any) -> list[Any]:
+        """A share of the noise: what counts is the bound, whatever part of the noise it is."""
+        assert stream.purpose not in self.before, "the same noise was drawn twice"
+        grid = Grid.of(named["bound"], sum(value.numel() for value in values))
+        self.before[stream.purpose] = [grid.read(grid.place(value)) for value in values]
+        self.bound[stream.purpose] = grid.bound
+        if self._replayed is None:
+            result = self._add_share(values, stream=stream, **named)
         else:
             result = self._replayed.after[stream.purpose]
         self.after[stream.purpose] = [value.clone() for value in result]

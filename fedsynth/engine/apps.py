@@ -13,8 +13,9 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,10 +27,13 @@ from fedsynth.engine.machine import prepare_worker
 from fedsynth.engine.messages import (
     ANSWER,
     FAILED,
+    LATE,
+    LOST,
     REFUSED,
     WHO_ARE_YOU,
     BadReply,
     PartyFailed,
+    PartyLost,
     PartyRefused,
     PartyTimeout,
     Question,
@@ -41,10 +45,25 @@ from fedsynth.engine.messages import (
 from fedsynth.errors import UserError
 
 Answer = Callable[[str, int, int, Request], Release]
-Ask = Callable[[Sequence[int], int, Request], list[Release]]
+
+
+class Ask(Protocol):
+    """`Curator.ask`."""
+
+    def __call__(
+        self,
+        who: Sequence[int],
+        stage: int,
+        request: Request | Mapping[int, Request],
+        missing: MutableMapping[int, str] | None = None,
+    ) -> list[Release]:
+        """Ask these parties at once."""
+
+
 Conversation = Callable[[str, Ask], None]
 
 CONNECT_SECONDS = 120.0
+_GONE_BY_FLOWER = (0, 3, 4, 5, 8)  # unknown (a dead actor), no message or reply, no node, crashed
 _PARTY_KEYS = ("partition-id", "partition_id")
 _log = logging.getLogger("fedsynth.party")
 
@@ -142,44 +161,61 @@ class Curator:
         self._nodes: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def ask(self, who: Sequence[int], stage: int, request: Request) -> list[Release]:
+    def ask(
+        self,
+        who: Sequence[int],
+        stage: int,
+        request: Request | Mapping[int, Request],
+        missing: MutableMapping[int, str] | None = None,
+    ) -> list[Release]:
         """Ask these parties at once; releases in the order of `who`. May be called by several
-        threads. Raises on the first party, in that order, that did not answer with a release."""
+        threads. `request` is the same for all, or one of the same kind and round for each.
+
+        Raises on the first party, in that order, that did not answer with a release. With
+        `missing`, a party that is late or lost is left out and noted there, with the reason."""
         if len(set(who)) != len(who):
             raise ValueError(f"a party was asked twice in one question: {list(who)}")
         nodes = self._find_parties()
         if unknown := [party for party in who if party not in nodes]:
             raise UserError(f"no party {unknown[0]}; this run has parties 0..{self._parties - 1}")
-        question = Question(stage, request.kind, request.round, next(self._serials))
-        content = encode_request(request, question)
+        if not who:
+            return []
+        alike = request if isinstance(request, Request) else request[who[0]]
+        question = Question(stage, alike.kind, alike.round, next(self._serials))
+        if isinstance(request, Request):
+            contents = dict.fromkeys((nodes[p] for p in who), encode_request(request, question))
+        else:
+            contents = {nodes[p]: encode_request(request[p], question) for p in who}
         # A party has `timeout` seconds for an answer; how many share a worker is not known here.
         patience = self._timeout * len(who) + 5.0
-        replies = self._send(
-            [nodes[p] for p in who], content, ANSWER, patience, str(question.round)
-        )
-        return [
-            decode_release(
-                _content(replies.get(nodes[p]), f"party {p}", self._timeout), p, question
-            )
-            for p in who
-        ]
+        replies = self._send(contents, ANSWER, patience, str(question.round))
+        releases = []
+        for party in who:
+            try:
+                content = _content(replies.get(nodes[party]), f"party {party}", self._timeout)
+            except (PartyTimeout, PartyLost) as error:
+                if missing is None:
+                    raise
+                missing[party] = str(error)
+            else:
+                releases.append(decode_release(content, party, question))
+        return releases
 
     def _send(
         self,
-        nodes: Sequence[int],
-        content: RecordDict,
+        contents: Mapping[int, RecordDict],
         message_type: str,
         patience: float,
         group: str = "",
     ) -> dict[int, Message]:
         messages = [
             Message(content, dst_node_id=node, message_type=message_type, group_id=group)
-            for node in nodes
+            for node, content in contents.items()
         ]
         replies: dict[int, Message] = {}
         for reply in self._grid.send_and_receive(messages, timeout=patience):
             node = reply.metadata.src_node_id
-            if node in replies or node not in nodes:
+            if node in replies or node not in contents:
                 raise BadReply(f"node {node} replied out of turn")
             replies[node] = reply
         return replies
@@ -191,7 +227,7 @@ class Curator:
                 return self._nodes
             nodes = self._await_nodes()
             patience = max(self._timeout, CONNECT_SECONDS)
-            replies = self._send(nodes, RecordDict(), WHO_ARE_YOU, patience)
+            replies = self._send(dict.fromkeys(nodes, RecordDict()), WHO_ARE_YOU, patience)
             found: dict[int, int] = {}
             for node in nodes:
                 record = _content(replies.get(node), f"node {node}", patience).get("who")
@@ -223,6 +259,12 @@ def _content(reply: Message | None, who: str, timeout: float) -> RecordDict:
         return reply.content
     if reply.error.code == REFUSED:
         raise PartyRefused(f"{who} refused: {reply.error.reason}")
+    if reply.error.code == LATE:
+        raise PartyTimeout(reply.error.reason or who)
+    if reply.error.code == LOST:
+        raise PartyLost(reply.error.reason or who)
+    if reply.error.code in _GONE_BY_FLOWER:
+        raise PartyLost(f"{who} is gone: its node or its process died")
     raise PartyFailed(f"{who} failed: {reply.error.reason}; its own log says more")
 
 

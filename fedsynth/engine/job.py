@@ -30,6 +30,7 @@ class Job:
     out: str  # the run directory
     noise_seed: int | None = None
     gpu: bool = False
+    secure_sum: str = "ideal"  # how noise in shares is summed: engine.summing
 
     def __hash__(self) -> int:
         return hash(self.text())
@@ -64,9 +65,9 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """What the releases depend on, for checkpoints: everything but where files lie."""
+        """What the releases depend on, for checkpoints: not where files lie, nor how is summed."""
         fields = dataclasses.asdict(self)
-        for place in ("out", "evaluation"):
+        for place in ("out", "evaluation", "secure_sum"):
             fields.pop(place)
         fields["world"].pop("data_dir")
         return json.dumps(fields, sort_keys=True)

@@ -26,6 +26,8 @@ WHO_ARE_YOU = "query.who"
 
 REFUSED = 1001  # the party said no; the reason is meant for the curator
 FAILED = 1002  # something broke inside the party; the reason is the exception's type, no more
+LATE = 1003  # the party did not answer in its time; the grid says so in its place
+LOST = 1004  # the process that hosts the party died again and again; the grid says so
 
 _RAW = f"fedsynth.raw-{sys.byteorder}"
 _DTYPES: dict[str, torch.dtype] = {
@@ -48,15 +50,23 @@ class PartyFailed(Exception):
     """Something broke inside a party; what exactly is in the party's own log, not here."""
 
 
-class PartyTimeout(UserError):
+class PartyGone(UserError):
+    """A party that does not answer any more; the others may be able to go on without it."""
+
+    def __init__(self, text: str, party: int = -1) -> None:
+        super().__init__(text)
+        self.party = party
+
+
+class PartyTimeout(PartyGone):
     """A party did not answer within the time it had."""
 
 
-class PartyLost(UserError):
+class PartyLost(PartyGone):
     """The process that hosts a party died again and again on the same request."""
 
 
-class BadReply(Exception):
+class BadReply(UserError):
     """A reply that is not the release that was asked for."""
 
 

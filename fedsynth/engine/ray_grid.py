@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import ray
-from flwr.app import Message
+from flwr.app import Error, Message
 
 from fedsynth.engine.grid import LocalGrid, PartyHost, party_at
+from fedsynth.engine.messages import LATE, LOST, PartyLost, PartyTimeout
 from fedsynth.engine.ray_pool import BatchDied, Call, RayPool
 from fedsynth.engine.ray_session import INLINE_BYTES
 
@@ -127,8 +128,9 @@ class RayGrid(LocalGrid):
         self._sticky = sticky
 
     def deliver(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
-        """One call per worker. Raises `PartyTimeout` for a party that hangs and `PartyLost` for
-        one whose worker dies again and again; replies that are late for `timeout` are left out."""
+        """One call per worker. In the place of a party that hangs, or whose worker dies again and
+        again, the grid itself replies with an error; the others in its batch are asked once more.
+        Replies that are late for `timeout` are left out."""
         end = None if timeout is None else time.monotonic() + timeout
         pending: dict[concurrent.futures.Future[Any], tuple[Call, Sequence[Message]]] = {}
         replies: list[Message] = []
@@ -145,6 +147,12 @@ class RayGrid(LocalGrid):
                         replies += _unpack(future.result())
                     except BatchDied:
                         self._send([(call.home, [m]) for m in batch], pending, deaths=1)
+                    except (PartyTimeout, PartyLost) as error:
+                        position = call.parties.index(error.party)
+                        gone, others = batch[position], [*batch[:position], *batch[position + 1 :]]
+                        code = LATE if isinstance(error, PartyTimeout) else LOST
+                        replies.append(Message(Error(code, str(error)), reply_to=gone))
+                        self._send([(call.home, others)] if others else [], pending)
         finally:
             self._pool.withdraw(call for call, _ in pending.values())
         return replies

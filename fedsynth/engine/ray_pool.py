@@ -145,7 +145,8 @@ class RayPool:
                 call.result.set_exception(
                     PartyTimeout(
                         f"party {call.parties[position]} did not answer within "
-                        f"timeout={self._timeout:g} s; its worker was stopped"
+                        f"timeout={self._timeout:g} s; its worker was stopped",
+                        call.parties[position],
                     )
                 )
                 self._assign()
@@ -248,7 +249,8 @@ class RayPool:
             call.result.set_exception(
                 PartyLost(
                     f"the worker of {who} died {MAX_DEATHS} times on the same request; "
-                    "if the system killed it for memory, use fewer workers"
+                    "if the system killed it for memory, use fewer workers",
+                    call.parties[0] if call.parties else -1,
                 )
             )
 

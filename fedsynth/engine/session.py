@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +14,27 @@ from typing import Any
 
 import torch
 
-from fedsynth.core import Outcome, Release, Request
+from fedsynth.core import Outcome, PartySum, Release, Request, Shapes
+from fedsynth.engine.absence import Absence
+from fedsynth.engine.answers import check_answers
 from fedsynth.engine.apps import Ask
 from fedsynth.engine.checkpoint import rounds
 from fedsynth.engine.job import Job
+from fedsynth.engine.messages import BadReply, PartyLost
+from fedsynth.engine.summing import COLLECT, STAGES, UNMASK, added, answer_in_stage, secure_sum
+from fedsynth.errors import UserError
 from fedsynth.privacy.guard import AggregateNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, destroy_key
 from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.shares import Grid
 from fedsynth.report.files import atomic_write
 from fedsynth.report.progress import write_progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.scenario import party_records
 
 STAGES_AT_ONCE = 8
+GONE = "parties gone"  # beside a loop's own state in its checkpoints
 
 
 def device_of(job: Job) -> torch.device:
@@ -41,8 +49,21 @@ def progress_folder(job: Job) -> Path:
 
 def party_answer(text: str, party: int, stage: int, request: Request) -> Release:
     """Everything that happens inside one party: read its own records, run the method's party side
-    behind the guard, and hand over what the guard made."""
+    behind the guard, and hand over what the guard made. What holds a share of the noise only goes
+    out under the masks of a secure sum, or into the sum that this simulation stands for."""
     job = Job.parse(text)
+    shares = job.plan(stage).of(party).shares
+    if request.kind in STAGES:
+        folder = job.party_folder(party) / f"stage-{stage}"
+        answer = functools.partial(_method_answer, job, party, stage)
+        return answer_in_stage(folder, party, shares, request, answer)
+    release = _method_answer(job, party, stage, request)
+    if release.only_in_sum and shares > 1 and job.secure_sum != "ideal":
+        raise UserError("this answer holds a share of the noise only: it goes into a secure sum")
+    return release
+
+
+def _method_answer(job: Job, party: int, stage: int, request: Request) -> Release:
     plan = job.plan(stage)
     home = _home(job, party)
     guard = Guard(
@@ -80,6 +101,11 @@ def _add_seconds(folder: Path, seconds: float) -> None:
         path = folder / "seconds"
         before = float(path.read_text()) if path.exists() else 0.0
         atomic_write(path, repr(before + seconds).encode(), durable=False)
+
+
+def absence_file(job: Job, stage: int) -> Path:
+    """Where the curator notes who dropped out of a stage."""
+    return job.curator_folder() / f"stage-{stage}-gone.json"
 
 
 def release_seconds(job: Job, stage: int) -> float:
@@ -130,15 +156,101 @@ class StageParties:
         self.aggregate = AggregateNoise(
             NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed), stage
         )
+        self._absence = Absence(absence_file(job, stage))
 
-    def ask(self, who: Sequence[int], request: Request) -> list[Release]:
-        """Ask these parties at once; answers in the order of `who`."""
-        return self._ask(who, self._stage, request)
+    def ask(
+        self,
+        who: Sequence[int],
+        request: Request,
+        *,
+        allow_missing: bool = False,
+        shapes: Shapes | None = None,
+    ) -> list[Release]:
+        """Ask these parties at once, and check what they answer (see `core.Parties`)."""
+        with self._named(request):
+            if not allow_missing:
+                answers = self._ask(who, self._stage, request)
+            else:
+                answers = self._those_there(who, request)
+            check_answers(answers, shapes)
+        return answers
+
+    @contextlib.contextmanager
+    def _named(self, request: Request) -> Iterator[None]:
+        """What is wrong with an answer, with the question it was given to."""
+        try:
+            yield
+        except BadReply as error:
+            raise BadReply(f"{self._question(request)} is refused: {error}") from error
+
+    def ask_sum(
+        self,
+        who: Sequence[int],
+        request: Request,
+        *,
+        shapes: Shapes,
+        bound: float,
+        at_least: int,
+    ) -> PartySum:
+        """Ask for noise in shares and learn the sum only (see `core.Parties`)."""
+        gone = self._absence.before(request.digest())
+        there = [party for party in who if party not in gone]
+        sums: dict[str, torch.Tensor] = {}
+        answered: tuple[int, ...] = ()
+        with self._named(request):
+            if len(there) < at_least:
+                answered = tuple(there)
+            elif self._job.secure_sum == "ideal" or len(there) == 1:
+                answers = self._those_there(there, request)
+                check_answers(answers, shapes, torch.int64)
+                sums, answered = added(answers), tuple(answer.party for answer in answers)
+            else:
+                sums, answered = self._secure_sum(there, request, shapes, at_least)
+        if len(answered) < at_least:
+            why = "; ".join(self._absence.reasons.values())
+            raise PartyLost(
+                f"{self._question(request)}: {len(answered)} of {len(who)} parties answered, and "
+                f"the noise is made of at least {at_least} shares, so there is no sum. {why}"
+            )
+        grid = Grid.of(bound, sum(math.prod(shape) for shape in shapes.values()))
+        return PartySum({name: grid.read(value) for name, value in sums.items()}, answered)
+
+    def _secure_sum(
+        self, who: Sequence[int], request: Request, shapes: Shapes, at_least: int
+    ) -> tuple[dict[str, torch.Tensor], tuple[int, ...]]:
+        digest, question = request.digest(), self._question(request)
+
+        def ask(requests: Mapping[int, Request]) -> list[Release]:
+            missing: dict[int, str] = {}
+            answers = self._ask(list(requests), self._stage, requests, missing)
+            kind = next(iter(requests.values())).kind
+            self._absence.note("" if kind == UNMASK else digest, missing, question)
+            if kind == COLLECT:
+                check_answers(answers, shapes, torch.int64)
+            return answers
+
+        return secure_sum(ask, who, request, at_least, (self.seed, self._job.method, self._stage))
+
+    def _those_there(self, who: Sequence[int], request: Request) -> list[Release]:
+        digest = request.digest()
+        gone = self._absence.before(digest)
+        missing: dict[int, str] = {}
+        answers = self._ask([p for p in who if p not in gone], self._stage, request, missing)
+        self._absence.note(digest, missing, self._question(request))
+        if not answers:
+            why = "; ".join(self._absence.reasons.values())
+            raise PartyLost(f"{self._question(request)}: no party is left that answers. {why}")
+        return answers
+
+    def _question(self, request: Request) -> str:
+        where = f"round {request.round} of stage {self._stage + 1}"
+        return f"{self._job.method}, {request.kind!r} {where}"
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
-        """Rounds that are checkpointed and resumed."""
+        """Rounds that are checkpointed and resumed, and with them who is gone."""
         path = self._job.curator_folder() / f"stage-{self._stage}.checkpoint"
         party = self.who[0]
+        state[GONE] = self._absence.now
 
         def on_step(done: int, total: int) -> None:
             write_progress(progress_folder(self._job), party, self._stage, done, total)

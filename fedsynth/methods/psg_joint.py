@@ -3,11 +3,7 @@
 PSG turned into a conversation (no paper): in round t every party returns the clipped gradient sum
 of its own Poisson sample for the curator's network, and the curator matches its images to the sum
 over parties. What the curator receives is all anybody ever learns, so everything it does with it
-is free.
-
-`at=party`: each party adds the whole noise itself; nobody needs to be trusted, and the noise of K
-parties adds up to sqrt(K) times one party's. `at=aggregate`: a trusted curator adds the noise once
-to the sum; its own view costs infinity, the stated epsilon holds for those who see the result.
+is free. Who adds the noise: see `methods._joint`.
 """
 
 from __future__ import annotations
@@ -30,21 +26,19 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.data.scaling import Scale
+from fedsynth.methods._joint import JointConfig, party_sum, placed
 from fedsynth.methods._matching import MatchedImages, PrivateMatchingConfig, match_run
 from fedsynth.methods.psg import LAPTOP, earlier_images, other_classes
 from fedsynth.models.classifiers import bare_convnet, filled_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
-from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
+from fedsynth.privacy.events import gaussian, poisson, repeated
+from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
-from fedsynth.settings import setting
 
 
 @dataclass(frozen=True)
-class PSGJointConfig(PrivateMatchingConfig):
-    """PSG's settings, and where the noise is added."""
-
-    at: str = setting("party", "who adds the noise", choices=("party", "aggregate"))
+class PSGJointConfig(PrivateMatchingConfig, JointConfig):
+    """PSG's settings, where the noise is added, and who may be missing."""
 
 
 class PSGJoint(Method):
@@ -70,20 +64,22 @@ class PSGJoint(Method):
             rate, cfg.steps, budget.epsilon, budget.delta, budget.accounting
         )
         event = repeated(poisson(rate, gaussian(noise)), cfg.steps)
-        views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
         floats = sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
         parties = tuple(
-            PartyPlan(
-                facts.party,
-                facts.records,
-                event,
-                sampling_rate=rate,
-                steps=cfg.steps,
-                noise_multiplier=noise,
-                views=views,
-                bytes_up=floats * 4 * cfg.steps,
-                bytes_down=floats * 4 * cfg.steps,
-                work=(Work("gradient", cfg.width, round(rate * facts.records), cfg.steps),),
+            placed(
+                cfg,
+                task,
+                PartyPlan(
+                    facts.party,
+                    facts.records,
+                    event,
+                    sampling_rate=rate,
+                    steps=cfg.steps,
+                    noise_multiplier=noise,
+                    bytes_up=floats * 4 * cfg.steps,
+                    bytes_down=floats * 4 * cfg.steps,
+                    work=(Work("gradient", cfg.width, round(rate * facts.records), cfg.steps),),
+                ),
             )
             for facts in task.parties
         )
@@ -122,25 +118,19 @@ class PSGJoint(Method):
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
             state = {name: value.detach().cpu() for name, value in net.state_dict().items()}
-            request = Request("gradient", call, arrays=state)
-            return self._sum(cfg, plan, parties, request, [n for n, _ in net.named_parameters()])
+            total = party_sum(
+                cfg,
+                plan,
+                parties,
+                Request("gradient", call, arrays=state),
+                shapes={name: value.shape for name, value in net.named_parameters()},
+                bound=cfg.clip,
+                noise_multiplier=plan.parties[0].noise_multiplier,
+            )
+            return [value.to(parties.device) for value in total.arrays.values()]
 
         known = earlier_images(parties) if cfg.inner_set == "all" else {}
         others = other_classes(cfg, plan, matched, known)
         for run in parties.rounds(cfg.runs, matched.state):
             match_run(matched, run, real_gradient, others)
         return matched.result()
-
-    @staticmethod
-    def _sum(
-        cfg: PSGJointConfig, plan: Plan, parties: Parties, request: Request, names: list[str]
-    ) -> list[torch.Tensor]:
-        """All parties' answers added up, in the order of `names`."""
-        answers = parties.ask(parties.who, request)
-        sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in names]
-        if cfg.at == "aggregate":
-            noise = plan.parties[0].noise_multiplier
-            sums = parties.aggregate.add(
-                sums, clip=cfg.clip, noise_multiplier=noise, request=request
-            )
-        return [value.to(parties.device) for value in sums]

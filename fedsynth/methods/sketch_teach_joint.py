@@ -2,11 +2,8 @@
 
 Round 0 adds up the parties' sketches; the curator trains on them what a lone party would train at
 home, and in each of T more rounds the parties return the clipped gradient sum of its linear head on
-their records. The features go out with the first of these rounds; a party keeps them.
-
-`at=party`: each party adds the whole noise itself; nobody needs to be trusted, and the noise of K
-parties adds up to sqrt(K) times one party's. `at=aggregate`: a trusted curator adds the noise once
-to the sum; its own view costs infinity, the stated epsilon holds for those who see the result.
+their records. The features go out with the first of these rounds; a party keeps them. Who adds the
+noise: see `methods._joint`.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from fedsynth.core import (
     Task,
 )
 from fedsynth.errors import UserError
+from fedsynth.methods._joint import NoiseAt, party_sum, placed
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
 from fedsynth.methods._sketch import BOUND, contribution
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
@@ -38,20 +36,16 @@ from fedsynth.methods._teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach import LAPTOP, SMOKE, TEST, event_of, rows_and_places, work_of
 from fedsynth.models.poolnet import PoolNet
 from fedsynth.models.scattering import NUMBERS
-from fedsynth.privacy.events import disclosed
-from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
+from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private, Records
 from fedsynth.report.files import atomic_write
-from fedsynth.settings import setting
 
 SKETCH, TEACH = "sketch", "teach"
 
 
 @dataclass(frozen=True)
-class SketchTeachJointConfig(SketchTeachConfig):
+class SketchTeachJointConfig(SketchTeachConfig, NoiseAt):
     """sketch_teach's settings, and where the noise is added."""
-
-    at: str = setting("party", "who adds the noise", choices=("party", "aggregate"))
 
 
 class SketchTeachJoint(Method):
@@ -75,23 +69,25 @@ class SketchTeachJoint(Method):
     def plan(self, cfg: SketchTeachJointConfig, task: Task, budget: Budget) -> Plan:
         recipe = self._recipe(cfg, task, budget)
         event = event_of(recipe)
-        views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
         with torch.device("meta"):
             net = PoolNet(cfg.width, len(task.seen), task.data.shape[-1])
         width = net.features + (NUMBERS if cfg.scattering else 0)
         gradients = 4 * len(task.seen) * (width + 1) * recipe.steps
         features = 4 * (width * (width + 1) + sum(p.numel() for p in net.parameters()))
         parties = tuple(
-            PartyPlan(
-                facts.party,
-                facts.records,
-                event,
-                steps=1 + recipe.steps,
-                noise_multiplier=recipe.teacher_multiplier,
-                views=views,
-                bytes_up=4 * len(task.classes) * recipe.sketch_width + gradients,
-                bytes_down=features + gradients,
-                work=work_of(cfg, facts.records, trained=False),
+            placed(
+                cfg,
+                task,
+                PartyPlan(
+                    facts.party,
+                    facts.records,
+                    event,
+                    steps=1 + recipe.steps,
+                    noise_multiplier=recipe.teacher_multiplier,
+                    bytes_up=4 * len(task.classes) * recipe.sketch_width + gradients,
+                    bytes_down=features + gradients,
+                    work=work_of(cfg, facts.records, trained=False),
+                ),
             )
             for facts in task.parties
         )
@@ -145,7 +141,15 @@ class SketchTeachJoint(Method):
         task, records = plan.task, _records(plan.task)
         recipe = self._recipe(cfg, task, plan.budget)
         noise = BOUND * recipe.sketch_multiplier
-        sums = self._sum(cfg, parties, Request(SKETCH), BOUND, recipe.sketch_multiplier)
+        sums = party_sum(
+            cfg,
+            plan,
+            parties,
+            Request(SKETCH),
+            shapes={"sum": (len(task.classes), recipe.sketch_width)},
+            bound=BOUND,
+            noise_multiplier=recipe.sketch_multiplier,
+        ).arrays["sum"]
         times = math.sqrt(len(task.parties)) if cfg.at == "party" else 1.0
         models = sketched(
             sums, task.classes, recipe, task.data, noise=noise * times, records=records
@@ -165,25 +169,17 @@ class SketchTeachJoint(Method):
         for step in parties.rounds(recipe.steps, head.state):
             arrays = {"weights": head.weights, **(features if step == 0 else {})}
             request = Request(TEACH, step + 1, arrays=arrays, numbers={"features": digest})
-            total = self._sum(cfg, parties, request, cfg.clip, recipe.teacher_multiplier)
+            total = party_sum(
+                cfg,
+                plan,
+                parties,
+                request,
+                shapes={"sum": head.weights.shape},
+                bound=cfg.clip,
+                noise_multiplier=recipe.teacher_multiplier,
+            ).arrays["sum"]
             head.step(step, lesson.mean_gradient(head.weights, total.to(parties.device), records))
         return lesson.released(head.result())
-
-    @staticmethod
-    def _sum(
-        cfg: SketchTeachJointConfig,
-        parties: Parties,
-        request: Request,
-        bound: float,
-        noise_multiplier: float,
-    ) -> torch.Tensor:
-        """All parties' answers added up, and the curator's noise where it is the curator's."""
-        total = torch.stack([a.arrays["sum"] for a in parties.ask(parties.who, request)]).sum(0)
-        if cfg.at == "aggregate":
-            (total,) = parties.aggregate.add(
-                [total], clip=bound, noise_multiplier=noise_multiplier, request=request
-            )
-        return total
 
 
 def _records(task: Task) -> int:

@@ -8,39 +8,29 @@ A method cannot forget to pay and cannot promise a bound it does not keep.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
-from dp_accounting import DpEvent
 from torch import nn
 
 from fedsynth.core import Arrays, Numbers, PartyPlan, Release, Request
 from fedsynth.data.scaling import Scale
 from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
-from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated, to_json
-from fedsynth.privacy.ledger import Entry, Ledger
+from fedsynth.privacy.events import disclosed, gaussian, poisson
+from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.mechanisms.image_gradients import ImageGradientMechanisms
+from fedsynth.privacy.mechanisms.votes import VoteMechanisms
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.outer import clipped_outer_sum
 from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
+from fedsynth.privacy.shares import add_share, sum_view
+from fedsynth.privacy.till import CURATOR, PUBLIC, Till
 
-PUBLIC = "public"  # the view of those who see only the end result
-CURATOR = "curator"  # the view of the one who receives every release
+PARTY, AGGREGATE, DISTRIBUTED = "party", "aggregate", "distributed"  # who adds the noise
 
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 1 << 25  # records whose rows are held at a time
 
 
-@dataclass
-class _Reservation:
-    """Spending paid for in advance: `times` uses of one event, each under its own number."""
-
-    entry: Entry
-    event: object
-    times: int
-    used: set[int]
-
-
-class Guard:
+class Guard(ImageGradientMechanisms, VoteMechanisms, Till):
     """The mechanisms of one party while it answers one request."""
 
     def __init__(
@@ -54,23 +44,16 @@ class Guard:
         data_fingerprint: str,
         device: torch.device | None = None,
     ) -> None:
+        super().__init__(
+            plan=plan,
+            stage=stage,
+            ledger=ledger,
+            key=key,
+            request_digest=request_digest,
+            data_fingerprint=data_fingerprint,
+        )
         self.device = device or torch.device("cpu")
-        self._plan, self._stage, self._ledger, self._key = plan, stage, ledger, key
-        self._digest, self._fingerprint = request_digest, data_fingerprint
-        self._entries: list[str] = []
-        self._reservation: _Reservation | None = None
-        self._labels: set[str] = set()  # charged while this request is answered
-
-    @contextmanager
-    def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
-        """Pay for `times` uses of `event` with one ledger entry. Inside, every mechanism must cost
-        exactly `event` and carry its number `call` in 0..times-1, each at most once."""
-        entry = self._charge(repeated(event, times), f"reservation {name}")
-        self._reservation = _Reservation(entry, to_json(event), times, set())
-        try:
-            yield
-        finally:
-            self._reservation = None
+        self._only_in_sum = False
 
     def noisy_gradient(
         self,
@@ -83,7 +66,7 @@ class Guard:
         sampling_rate: float,
         call: int = 0,
         dtype: str = "float32",
-        at: str = "party",
+        at: str = PARTY,
     ) -> list[torch.Tensor]:
         """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).
 
@@ -94,18 +77,18 @@ class Guard:
 
         `at="aggregate"` leaves the noise to a trusted curator (`AggregateNoise`): what the curator
         receives is not private from the curator, and the charge counts for the public view only.
+        `at="distributed"` adds this party's share of the noise, on a grid of whole numbers
+        (`privacy.shares`): the charge counts for who sees the sum over parties and nothing else.
         """
         event = poisson(sampling_rate, gaussian(noise_multiplier))
-        streams = self._pay(event, call, PUBLIC if at == "aggregate" else CURATOR)
+        streams = self._pay(event, call, self._view(at))
         records = open_for_guard(private.records)
         device = next(model.parameters()).device
         chosen = streams("sample").poisson_sample(len(records.labels), sampling_rate)
         images = scale.to_network(records.pixels(chosen)).to(device)
         labels = records.labels[chosen].to(device)
         sums = clipped_gradient_sum(model, images, labels, clip=clip, dtype=dtype)
-        if at == "aggregate":
-            return sums
-        return add_gaussian(sums, clip * noise_multiplier, streams("noise"))
+        return self._noised(at, sums, clip, noise_multiplier, streams)
 
     def noisy_class_sums(
         self,
@@ -117,7 +100,7 @@ class Guard:
         noise_multiplier: float,
         rates: Mapping[int, float],
         call: int = 0,
-        at: str = "party",
+        at: str = PARTY,
     ) -> torch.Tensor:
         """For each class c of `rates`, a sum over a Poisson sample of its records plus noise.
 
@@ -126,9 +109,9 @@ class Guard:
         `bound` in L2. Records of several classes may come in one call. Classes are disjoint, so one
         record moves one class's sum by at most `bound` (parallel composition under add/remove) and
         the cost is that of the largest rate. A class without records releases noise like any
-        other. Returns [len(rates), width]. `at="aggregate"`: as for `noisy_gradient`."""
+        other. Returns [len(rates), width]. `at`: as for `noisy_gradient`."""
         event = poisson(max(rates.values()), gaussian(noise_multiplier))
-        streams = self._pay(event, call, PUBLIC if at == "aggregate" else CURATOR)
+        streams = self._pay(event, call, self._view(at))
         records = open_for_guard(private.records)
         chosen = []
         for name, rate in rates.items():
@@ -139,9 +122,7 @@ class Guard:
             for row, name in enumerate(rates):
                 mine = torch.nonzero(names == name).flatten().to(rows.device)
                 sums[row] += rows[mine].sum(0)
-        if at == "aggregate":
-            return sums
-        return add_gaussian([sums], bound * noise_multiplier, streams("noise"))[0]
+        return self._noised(at, [sums], bound, noise_multiplier, streams)[0]
 
     def noisy_sum(
         self,
@@ -188,23 +169,20 @@ class Guard:
         bound: float,
         noise_multiplier: float,
         call: int = 0,
-        at: str = "party",
+        at: str = PARTY,
     ) -> torch.Tensor:
         """The sum over all records of left_i (outer) right_i, a matrix [a, b], plus noise: the
         gradient of a linear layer, for one.
 
         `factors`, mapped from `private.records`, holds left [n, a] and right [n, b], whose rows i
         must be functions of record i alone. A record's matrix is clipped to `bound` in L2, so one
-        record moves the sum by at most `bound`. `at="aggregate"`: as for `noisy_gradient`."""
-        view = PUBLIC if at == "aggregate" else CURATOR
-        streams = self._pay(gaussian(noise_multiplier), call, view)
+        record moves the sum by at most `bound`. `at`: as for `noisy_gradient`."""
+        streams = self._pay(gaussian(noise_multiplier), call, self._view(at))
         left, right = open_for_guard(factors)
         if not len(left) == len(right) == len(open_for_guard(private.records).labels):
             raise ValueError("the factors of an outer sum need exactly one row a record")
         total = clipped_outer_sum(left, right, bound)
-        if at == "aggregate":
-            return total
-        return add_gaussian([total], bound * noise_multiplier, streams("noise"))[0]
+        return self._noised(at, [total], bound, noise_multiplier, streams)[0]
 
     def disclose(self, private: Private) -> Records:
         """Open everything. Costs infinity, says so in the ledger and colours every report: for
@@ -222,42 +200,35 @@ class Guard:
         if not self._entries:
             raise PermissionError("nothing was charged for this release: use a mechanism first")
         ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
-        return Release(self._plan.party, ready, tuple(self._entries), dict(numbers or {}))
+        entries, public = tuple(self._entries), dict(numbers or {})
+        return Release(self._plan.party, ready, entries, public, self._only_in_sum)
 
-    def _pay(self, event: DpEvent, call: int, view: str) -> Callable[..., NoiseStream]:
-        """Charge one use of a mechanism; returns its secret streams by purpose."""
-        if self._reservation is None:
-            entry = self._charge(event, f"call {call}", view)
-        else:
-            entry = self._reservation.entry
-            if to_json(event) != self._reservation.event:
-                raise PermissionError("the mechanism costs another event than was reserved")
-            if call in self._reservation.used or not 0 <= call < self._reservation.times:
-                raise PermissionError(f"call {call} was not reserved or is used already")
-            self._reservation.used.add(call)
+    def _view(self, at: str) -> str:
+        """Who can count a mechanism whose noise is added there."""
+        distributed = sum_view(self._plan.shares)
+        return {PARTY: CURATOR, AGGREGATE: PUBLIC, DISTRIBUTED: distributed}[at]
 
-        def streams(*purpose: object) -> NoiseStream:
-            return self._key.stream(entry.hash, call, self._fingerprint, *purpose)
-
-        return streams
-
-    def _charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
-        """Charge once under this label. The ledger takes an equal charge of an equal request for
-        a replay, with the same noise; two uses in one answer must therefore differ in name."""
-        if label in self._labels and event != disclosed():
-            raise PermissionError(f"{label} is used already in this answer: number your calls")
-        self._labels.add(label)
-        entry = self._ledger.reserve(
-            event,
-            stage=self._stage,
-            label=label,
-            digest=self._digest,
-            view=view,
-            expected=self._plan.event,
+    def _noised(
+        self,
+        at: str,
+        sums: Sequence[torch.Tensor],
+        bound: float,
+        multiplier: float,
+        streams: Callable[..., NoiseStream],
+    ) -> list[torch.Tensor]:
+        """The sums with as much of their noise as this party adds."""
+        if at == AGGREGATE:
+            return list(sums)
+        if at == PARTY:
+            return add_gaussian(sums, bound * multiplier, streams("noise"))
+        self._only_in_sum = True
+        return add_share(
+            sums,
+            bound=bound,
+            noise_multiplier=multiplier,
+            shares=self._plan.shares,
+            stream=streams("noise"),
         )
-        if entry.hash not in self._entries:
-            self._entries.append(entry.hash)
-        return entry
 
 
 class AggregateNoise:

@@ -46,10 +46,13 @@ class NoiseStream:
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(ChaCha20(key, b"\0" * 16), mode=None).encryptor()
 
+    def words(self, n: int) -> np.ndarray:
+        """`n` independent values, uniform on 64 bits."""
+        return np.frombuffer(self._cipher.update(b"\0" * (8 * n)), dtype="<u8")
+
     def uniform(self, n: int) -> np.ndarray:
         """`n` independent values, uniform on the 2**53 grid in [0, 1)."""
-        words = np.frombuffer(self._cipher.update(b"\0" * (8 * n)), dtype="<u8")
-        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return (self.words(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normal(self, n: int) -> np.ndarray:
         """`n` independent standard normal values in float64."""
