@@ -17,6 +17,7 @@ from fedsynth.config import (
     warnings,
 )
 from fedsynth.errors import UserError
+from fedsynth.evaluation.protocols import EvalSetting, evaluation_preset
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import tasks
 from fedsynth.scenario_files import scenario_files
@@ -60,6 +61,19 @@ def test_layers_lie_over_each_other(tmp_path):
     assert (at_smoke.run.delta, at_smoke.run.seed) == (1e-4, (4, 5))
     as_published = run_of(f"scenario={path}", "preset=paper").methods["psg"]
     assert (as_published.batches, as_published.runs) == (6, published.runs)
+
+
+def test_a_protocol_with_a_preset_of_its_own_starts_from_that(tmp_path):
+    """What a file says of nets and batches was meant for another protocol; a width is a width."""
+    cheap = {"nets": 3, "max_images": 70, "batch": 16, "width": 32}
+    path = scenario(tmp_path, presets={"laptop": {"evaluation": cheap}})
+    words = [f"scenario={path}", "evaluation.protocol=G", "evaluation.nets=2"]
+    laptop = run_of(*words).evaluation
+    own = evaluation_preset("G", "laptop")
+    assert (laptop.nets, laptop.batch, laptop.width) == (2, 0, 32)
+    assert (laptop.suite_images, laptop.max_images) == (own["suite_images"], own["max_images"])
+    assert run_of(*words, "preset=paper").evaluation == EvalSetting("G", nets=2)
+    assert run_of(f"scenario={path}", "evaluation.protocol=D").evaluation.batch == 16
 
 
 def test_a_preset_may_be_named_in_the_file_and_laptop_is_the_default(tmp_path):

