@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from dp_accounting import DpEvent
 
@@ -53,13 +54,16 @@ class Part:
 
 def part_numbers(records: Records, partition: str, parts: int) -> torch.Tensor:
     """The part of every record, int64 [n]: a function of the record and the partition alone."""
+    numbers = record_hashes(records, partition) % np.uint64(parts)
+    return torch.from_numpy(numbers.astype(np.int64))
+
+
+def record_hashes(records: Records, partition: str) -> np.ndarray:
+    """A hash of every record, uint64 [n]: of its content and the partition's name alone."""
     salt = hashlib.sha256(partition.encode()).digest()
     images = records.images.reshape(len(records.labels), -1).numpy()
-    numbers = [
-        int.from_bytes(
-            hashlib.blake2b(row.tobytes() + label.to_bytes(8, "big"), key=salt).digest()[:8], "big"
-        )
-        % parts
+    hashes = b"".join(
+        hashlib.blake2b(row.tobytes() + label.to_bytes(8, "big"), key=salt).digest()[:8]
         for row, label in zip(images, records.labels.tolist(), strict=True)
-    ]
-    return torch.tensor(numbers, dtype=torch.int64)
+    )
+    return np.frombuffer(hashes, dtype=">u8").astype(np.uint64)

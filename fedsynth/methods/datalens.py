@@ -1,0 +1,173 @@
+"""DataLens: thousands of teachers vote on which way a generator's images should go.
+
+Wang et al.: "DataLens: Scalable Privacy Preserving Training via Gradient Compression and
+Aggregation", 2021. Every teacher is a small discriminator with a few records of its own. In a round
+it learns to tell them from the generator's images, and sends for each of m images the signs of the
+k coordinates in which its gradient is largest. Noise of deviation sigma is added to the sums;
+coordinates whose sum reaches a share beta of the teachers pull the image that way.
+
+Where this departs from the paper and its code. Records are dealt to teachers by a hash of their
+content (the published round-robin gives 1138 of MNIST's images to two teachers, which makes the
+published epsilon 1 one of 1.58, and moves every later record when one is removed). A teacher's
+epsilon is counted for its true sensitivity, by composition of one Gaussian an image; rounds are
+worked out before the first. The images teachers learn from are drawn together, ten classes a code,
+and the released set is the generator's last, not the best of many on test data.
+
+`at=party`: each party adds the whole noise itself; as published where one party hosts all teachers.
+`at=aggregate`: a trusted curator adds it once to the sum of all parties' votes; its own view costs
+infinity, the stated epsilon holds for those who see the result.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+
+from fedsynth.core import Budget, Method, Outcome, Parties, PartyPlan, Plan, Release, Request, Task
+from fedsynth.errors import UserError
+from fedsynth.methods._datalens_ballots import direction
+from fedsynth.methods._datalens_home import Home
+from fedsynth.methods._datalens_recipe import CONVENTION, Recipe
+from fedsynth.methods._datalens_settings import DataLensConfig
+from fedsynth.methods._datalens_studio import Studio
+from fedsynth.methods._datalens_teachers import Ensemble
+from fedsynth.models.label_dcgan import LabelDCGAN
+from fedsynth.privacy.events import disclosed
+from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
+from fedsynth.privacy.private import Private, Records
+
+TEST = {
+    "teachers": 120, "entries": 20, "batch": 3, "channels": 1, "hidden": 4, "code": 3,
+    "generator_hidden": 4, "generator_channels": 2, "sketch_rows": 3, "sketch_columns": 50,
+    "teacher_steps": 2, "pretraining": 4, "clip": 0.01, "beta": 0.1,
+}  # fmt: skip
+
+
+class DataLens(Method):
+    """A conversation of as many rounds as the budget pays for."""
+
+    name = "datalens"
+    summary = "A generator that follows the noised votes of thousands of small teachers"
+    source = "Wang et al. 2021, DataLens"
+    Config = DataLensConfig
+    paper_convention = CONVENTION
+    keeps_state = True
+    presets = {"test": TEST, "smoke": {}, "laptop": {}, "paper": {}}
+
+    def plan(self, cfg: DataLensConfig, task: Task, budget: Budget) -> Plan:
+        recipe = Recipe.of(cfg, task, budget)
+        recipe.shape(cfg, task)
+        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
+            LabelDCGAN(recipe.code, len(task.classes), task.data.shape, 1, 1)
+        event = recipe.event
+        views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
+        numbers = math.prod(vote_shape(recipe))
+        shown = recipe.images * (len(task.classes) + 1) * recipe.width
+        parties = tuple(
+            PartyPlan(
+                facts.party,
+                facts.records,
+                event,
+                steps=recipe.rounds,
+                noise_multiplier=recipe.multiplier,
+                views=views,
+                paper_event=recipe.paper_event,
+                bytes_up=4 * numbers * recipe.rounds,
+                bytes_down=(4 * shown + 8 * recipe.images) * recipe.rounds,
+            )
+            for facts in task.parties
+        )
+        return Plan(
+            self.name,
+            task,
+            budget,
+            parties,
+            rounds=recipe.rounds,
+            assumes=(
+                "the number of records of each party, and so of its teachers",
+                "the classes of a stage",
+            ),
+        )
+
+    def party(
+        self, cfg: DataLensConfig, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> Release:
+        recipe, party = Recipe.of(cfg, plan.task, plan.budget), private.facts.party
+        seed = request.numbers.get("seed")
+        folder = private.file("teachers.checkpoint").parent
+
+        def build(records: Records) -> Home:
+            key = (seed, self.name, plan.task.stage, party)
+            ensemble = Ensemble(
+                records,
+                recipe.teachers[party],
+                cfg=cfg,
+                recipe=recipe,
+                task=plan.task,
+                key=key,
+                device=guard.device,
+            )
+            return Home(folder, party, ensemble)
+
+        home = private.remember(f"{folder} {seed}", build)
+        votes = guard.noisy_votes(
+            home.map(partial(Home.answer, request=request)),
+            noise_multiplier=recipe.multiplier,
+            sketch=recipe.sketch,
+            call=request.round,
+            at=cfg.at,
+        )
+        return guard.release({"votes": votes})
+
+    def serve(self, cfg: DataLensConfig, plan: Plan, parties: Parties) -> Outcome:
+        recipe = Recipe.of(cfg, plan.task, plan.budget)
+        key = (parties.seed, self.name, plan.task.stage)
+        studio = Studio(cfg, recipe, plan.task, key, parties.device)
+        for number in parties.rounds(recipe.rounds, studio.state):
+            request = studio.question(number, parties.seed)
+            votes, teachers = self._sum(cfg, recipe, parties, request)
+            studio.learn(number, direction(cfg, recipe, votes, teachers))
+        return studio.result()
+
+    @staticmethod
+    def _sum(
+        cfg: DataLensConfig, recipe: Recipe, parties: Parties, request: Request
+    ) -> tuple[torch.Tensor, int]:
+        """All parties' votes added up, with the curator's noise where it is the curator's; and how
+        many teachers they have."""
+        answers = parties.ask(parties.who, request)
+        for answer in answers:
+            refuse_odd_votes(answer, recipe, request.round)
+        votes = torch.stack([answer.arrays["votes"] for answer in answers]).sum(0)
+        if cfg.at == "aggregate":
+            bound = recipe.rule.sensitivity(recipe.images, recipe.sketch)
+            (votes,) = parties.aggregate.add(
+                [votes], clip=bound, noise_multiplier=recipe.multiplier, request=request
+            )
+        return votes, sum(recipe.teachers[answer.party] for answer in answers)
+
+
+def vote_shape(recipe: Recipe) -> tuple[int, ...]:
+    """The form of an answer."""
+    if recipe.sketch is None:
+        return recipe.images, recipe.width
+    return recipe.images, recipe.sketch.rows, recipe.sketch.columns
+
+
+def refuse_odd_votes(answer: Release, recipe: Recipe, number: int) -> None:
+    """Name the party whose answer is not what a round asks for."""
+    votes = answer.arrays.get("votes")
+    wanted = vote_shape(recipe)
+    if votes is None or tuple(votes.shape) != wanted or not votes.is_floating_point():
+        found = "no votes" if votes is None else f"{votes.dtype} {tuple(votes.shape)}"
+        raise UserError(
+            f"party {answer.party} answered round {number} of datalens with {found} in place of "
+            f"votes of the form {wanted}."
+        )
+    if not bool(torch.isfinite(votes).all()):
+        raise UserError(
+            f"party {answer.party} answered round {number} of datalens with votes that are not "
+            "finite."
+        )
