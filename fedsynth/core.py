@@ -274,6 +274,7 @@ class Method(ABC):
     paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
     private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
     kinds: ClassVar[tuple[str, ...]] = (IMAGE,)  # of data it can release
+    keeps_state: ClassVar[bool] = False  # a party's memory is dear to move: one worker answers it
     source: ClassVar[str] = ""  # where it was published
 
     def inherits(self, cfg: Any) -> bool:

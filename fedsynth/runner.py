@@ -65,7 +65,8 @@ class Runner:
             self._tidy(job)
             return _Course(job, stages, closed=True)
         self.progress.job(job.name, stages)
-        release = pool.submit(self.engine.run, job.text(), job.world.parties)
+        sticky = job.the_method.keeps_state
+        release = pool.submit(self.engine.run, job.text(), job.world.parties, sticky=sticky)
         return _Course(job, stages, release)
 
     def _advance(self, course: _Course) -> None:

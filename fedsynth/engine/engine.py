@@ -38,10 +38,11 @@ class Engine(ABC):
     workers: int
 
     @abstractmethod
-    def run(self, job: str, parties: int) -> None:
+    def run(self, job: str, parties: int, *, sticky: bool = False) -> None:
         """Run the curator's conversation about `job` with `parties` parties to its end.
 
-        Blocks; raises what the conversation raises. Several threads may run jobs at once."""
+        Blocks; raises what the conversation raises. Several threads may run jobs at once. With
+        `sticky` each party is answered by one worker, as far as the engine has a choice."""
 
     @abstractmethod
     def submit(
@@ -76,7 +77,7 @@ class InProcessEngine(Engine):
         self._host = PartyHost(make_client_app(sides.answer))
         self._turn = threading.RLock()
 
-    def run(self, job: str, parties: int) -> None:
+    def run(self, job: str, parties: int, *, sticky: bool = False) -> None:
         """See `Engine.run`."""
         from fedsynth.engine.grid import InProcessGrid
 
@@ -103,7 +104,7 @@ class FlowerEngine(Engine):
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
         self._turn = threading.Lock()
 
-    def run(self, job: str, parties: int) -> None:
+    def run(self, job: str, parties: int, *, sticky: bool = False) -> None:
         """See `Engine.run`."""
         from fedsynth.engine.apps import make_client_app, make_server_app
         from fedsynth.engine.flower import WithConfig, simulate
@@ -159,14 +160,14 @@ class RayEngine(Engine):
             self._session.close()
             raise
 
-    def run(self, job: str, parties: int) -> None:
+    def run(self, job: str, parties: int, *, sticky: bool = False) -> None:
         """See `Engine.run`."""
         from fedsynth.engine.messages import PartyFailed
         from fedsynth.engine.ray_grid import RayGrid
 
         try:
             with self._pool.conversation():
-                _serve(self._sides, RayGrid(job, parties, self._pool, self._sticky))
+                _serve(self._sides, RayGrid(job, parties, self._pool, sticky or self._sticky))
         except PartyFailed:
             time.sleep(_LOG_SECONDS)
             raise
