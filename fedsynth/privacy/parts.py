@@ -61,7 +61,7 @@ def part_numbers(records: Records, partition: str, parts: int) -> torch.Tensor:
 def record_hashes(records: Records, partition: str) -> np.ndarray:
     """A hash of every record, uint64 [n]: of its content and the partition's name alone."""
     salt = hashlib.sha256(partition.encode()).digest()
-    images = records.images.reshape(len(records.labels), -1).numpy()
+    images = records.images.flatten(1).numpy()
     hashes = b"".join(
         hashlib.blake2b(row.tobytes() + label.to_bytes(8, "big"), key=salt).digest()[:8]
         for row, label in zip(images, records.labels.tolist(), strict=True)
