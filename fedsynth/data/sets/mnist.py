@@ -12,7 +12,7 @@ from fedsynth.data.datasets import dataset
 
 
 def _read_idx(
-    known: files.FileSet, split: str, data_dir: str | Path | None
+    known: files.IdxSet, split: str, data_dir: str | Path | None
 ) -> tuple[np.ndarray, np.ndarray]:
     images, labels = (
         (known.train_images, known.train_labels)
