@@ -8,7 +8,6 @@ the command line. `preset=paper` adds nothing, so what runs is what was publishe
 from __future__ import annotations
 
 import dataclasses
-import os
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +55,11 @@ class RunConfig:
     num_gpus: float = setting(0.0, "GPUs a worker takes", at_least=0)
     address: str | None = setting(None, "a running Ray cluster to join")
     timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
+    secure_sum: str = setting(
+        "ideal",
+        "noise in shares (at=distributed): an ideal sum, or SecAgg+ between the parties",
+        choices=("ideal", "secagg"),
+    )
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
 
 
@@ -254,39 +258,6 @@ def check(config: Config) -> Config:
                 + "."
             )
     return config
-
-
-def warnings(config: Config) -> list[str]:
-    """What is allowed and still deserves a word."""
-    said = [
-        f"{name} is left out: it cannot release data={config.world.data}."
-        for name in config.left_out
-    ]
-    smallest = min(f.records for task in tasks(config.world) for f in task.parties)
-    if config.run.delta > 1 / smallest:
-        said.append(
-            f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
-            "records: publishing one record whole would be within the budget."
-        )
-    for name, cfg in config.methods.items():
-        batch = getattr(cfg, "batch", 0)
-        joint = hasattr(cfg, "at")  # one batch over all parties, who share one sampling rate
-        if method(name).private and not joint and batch > smallest:
-            said.append(
-                f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
-                "it takes all its records every time, without amplification by sampling."
-            )
-    if config.run.noise_seed is not None:
-        said.append(
-            f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
-            "This is an experiment, not a release."
-        )
-    if (config.run.workers or 1) * config.run.num_cpus > (os.cpu_count() or 1):
-        said.append(
-            f"workers={config.run.workers} with {config.run.num_cpus:g} CPUs each is more than "
-            f"this machine's {os.cpu_count()}: they will take turns."
-        )
-    return said
 
 
 def budget(config: Config, name: str, epsilon: float) -> Budget:

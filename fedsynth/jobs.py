@@ -32,6 +32,7 @@ def make_jobs(config: Config, out: Path | str) -> list[Job]:
             str(out),
             config.run.noise_seed,
             config.run.num_gpus > 0,
+            config.run.secure_sum,
         )
         for seed in config.run.seed
         for name, settings in config.methods.items()

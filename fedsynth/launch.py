@@ -11,19 +11,23 @@ from typing import Any
 
 from rich.console import Console
 
-from fedsynth.config import Config, assemble, warnings
+from fedsynth.cautions import warnings
+from fedsynth.config import Config, assemble
 from fedsynth.data import datasets
 from fedsynth.engine.engine import open_engine
 from fedsynth.engine.flower import quiet_flower
+from fedsynth.engine.session import dropped_out
 from fedsynth.errors import UserError, nearest
 from fedsynth.jobs import make_jobs, plans, report_facts
+from fedsynth.report.lock import in_use
 from fedsynth.report.page import write_report
 from fedsynth.report.progress import Progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.report.tables import frame, rich_table, summarise
 from fedsynth.runner import Runner
 
-RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "data_dir")  # change no result
+# These change no result.
+RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "secure_sum", "data_dir")
 
 
 def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
@@ -34,9 +38,10 @@ def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
         plans(job)  # what cannot be planned is told before anything is read or written
     _need_data(config)
     run = RunDirectory.create(folder)
-    run.write_config(config.as_dict())
-    run.write_environment(arguments)
-    return _carry_out(config, run, quiet)
+    with in_use(folder):
+        run.write_config(config.as_dict())
+        run.write_environment(arguments)
+        return _carry_out(config, run, quiet)
 
 
 def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
@@ -47,6 +52,13 @@ def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
                 f"{key}= cannot be changed on --resume, the run goes on as it was started."
                 f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
             )
+    if not folder.is_dir():
+        RunDirectory.open(folder)  # says what is wrong with it
+    with in_use(folder):
+        return _go_on(folder, overrides, quiet)
+
+
+def _go_on(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
     run = RunDirectory.open(folder)
     values = run.read_config()
     about = str(values.pop("about", ""))
@@ -102,7 +114,10 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
             print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
             raise
     command = str(run.read_environment().get("command", ""))
-    report = write_report(run, report_facts(config, jobs, command, notes))
+    left = [text for job in jobs for text in dropped_out(job)]
+    for text in left:
+        print(f"note: {text}", file=sys.stderr)
+    report = write_report(run, report_facts(config, jobs, command, [*notes, *left]))
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
     print(f"report: {report}")
     return 0

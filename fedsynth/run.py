@@ -125,7 +125,7 @@ def print_plan(config: Config) -> None:
     """Print what the run would do and cost. Reads no data."""
     from rich.console import Console
 
-    from fedsynth.config import warnings
+    from fedsynth.cautions import warnings
     from fedsynth.jobs import make_jobs, plans
     from fedsynth.report.plan import plan_table
 

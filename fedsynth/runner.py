@@ -10,10 +10,17 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from fedsynth.engine.absence import gone
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
 from fedsynth.engine.judge import judge, nets
-from fedsynth.engine.session import forget_secrets, progress_folder, release_seconds
+from fedsynth.engine.session import (
+    absence_file,
+    dropped_out,
+    forget_secrets,
+    progress_folder,
+    release_seconds,
+)
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.material import EvalResult, read_verdict
 from fedsynth.jobs import paper_epsilon
@@ -124,6 +131,8 @@ class Runner:
         for net, result in enumerate(results):
             self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
+        if dropped := gone(absence_file(job, stage)):
+            rows["parties_gone"] = len(dropped)
         if results[0].released:
             rows["images"] = results[0].released - self._images_before(course, stage)
         self.run.add_metrics(_keyed(job, stage, rows))
@@ -145,6 +154,8 @@ class Runner:
         rows = summary_rows(history, class_stages(job))
         self.run.add_metrics(_keyed(job, course.stages - 1, rows))
         text = f"accuracy {fmean(r.accuracy for r in history[-1]):.3f} after the last stage"
+        for note in dropped_out(job):
+            self.run.log(note)
         self.progress.finish(job.name, text)
         self.run.log(f"{job.name}: {text}")
         self.run.write_text(_closing(job), "{}")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsynth.cautions import warnings
 from fedsynth.config import (
     PRESETS,
     budget,
     parse_overrides,
     resolve,
-    warnings,
 )
 from fedsynth.errors import UserError
 from fedsynth.evaluation.protocols import EvalSetting, evaluation_preset

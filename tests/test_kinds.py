@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import tiny_runs as tiny
 
-from fedsynth.config import parse_overrides, resolve, warnings
+from fedsynth.cautions import warnings
+from fedsynth.config import parse_overrides, resolve
 from fedsynth.core import IMAGE, TABLE
 from fedsynth.data import tables
 from fedsynth.errors import UserError

@@ -30,6 +30,9 @@ _SETTINGS = {
 }
 
 
+_held: dict[int, float] = {}  # CPUs of this process's Ray that its open sessions took
+
+
 @dataclass
 class RaySession:
     """A Ray that is ready for `workers` actors of `num_cpus` and `num_gpus` each."""
@@ -37,6 +40,7 @@ class RaySession:
     started: bool  # by us: then it ends with us
     connected: bool  # by us: then we disconnect
     processes: list[psutil.Process]
+    cpus: float = 0.0  # that its workers take
 
     @staticmethod
     def open(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> RaySession:
@@ -47,16 +51,19 @@ class RaySession:
         if connected:
             _connect(max(1, math.ceil(workers * num_cpus)), address)
         children = [p for p in psutil.Process().children(recursive=True) if p not in before]
-        session = RaySession(connected and address is None, connected, children)
+        cpus = workers * num_cpus
+        session = RaySession(connected and address is None, connected, children, cpus)
         try:
             _check_resources(workers, num_cpus, num_gpus, address)
         except UserError:
             session.close()
             raise
+        _held[id(session)] = cpus
         return session
 
     def close(self) -> None:
         """Disconnect; end what we started, and wait until it is gone."""
+        _held.pop(id(self), None)
         if not self.connected:
             return
         with _undisturbed():
@@ -95,6 +102,14 @@ def _check_resources(workers: int, num_cpus: float, num_gpus: float, address: st
         raise UserError(
             f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
             f"{where} offers {cpus:g}"
+        )
+    taken = sum(_held.values())
+    if workers * num_cpus > cpus - taken:
+        raise UserError(
+            f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
+            f"other engines in this process hold {taken:g} of the {cpus:g} of {where}: workers "
+            "would wait for theirs without end. Close the other engine first, use fewer workers, "
+            "or num_cpus=0 to share."
         )
     real = os.cpu_count() or 1
     if address is None and workers > real:

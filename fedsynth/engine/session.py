@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedsynth.core import Outcome, PartySum, Release, Request, Shapes
-from fedsynth.engine.absence import Absence
+from fedsynth.engine.absence import Absence, gone
 from fedsynth.engine.answers import check_answers
 from fedsynth.engine.apps import Ask
 from fedsynth.engine.checkpoint import rounds
@@ -108,6 +108,15 @@ def absence_file(job: Job, stage: int) -> Path:
     return job.curator_folder() / f"stage-{stage}-gone.json"
 
 
+def dropped_out(job: Job) -> list[str]:
+    """Which parties dropped out of which stage of a job, and why, in words."""
+    return [
+        f"{job.name}, stage {stage + 1}: party {party} dropped out ({why})"
+        for stage in range(job.plan(0).task.stages)
+        for party, why in sorted(gone(absence_file(job, stage)).items())
+    ]
+
+
 def release_seconds(job: Job, stage: int) -> float:
     """Seconds all parties of a stage computed, added up: for the simulation's own books."""
     plan = job.plan(stage)
@@ -193,8 +202,8 @@ class StageParties:
         at_least: int,
     ) -> PartySum:
         """Ask for noise in shares and learn the sum only (see `core.Parties`)."""
-        gone = self._absence.before(request.digest())
-        there = [party for party in who if party not in gone]
+        absent = self._absence.before(request.digest())
+        there = [party for party in who if party not in absent]
         sums: dict[str, torch.Tensor] = {}
         answered: tuple[int, ...] = ()
         with self._named(request):
@@ -233,9 +242,9 @@ class StageParties:
 
     def _those_there(self, who: Sequence[int], request: Request) -> list[Release]:
         digest = request.digest()
-        gone = self._absence.before(digest)
+        absent = self._absence.before(digest)
         missing: dict[int, str] = {}
-        answers = self._ask([p for p in who if p not in gone], self._stage, request, missing)
+        answers = self._ask([p for p in who if p not in absent], self._stage, request, missing)
         self._absence.note(digest, missing, self._question(request))
         if not answers:
             why = "; ".join(self._absence.reasons.values())

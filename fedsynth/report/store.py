@@ -30,6 +30,7 @@ from fedsynth.report.files import (
     make_directories,
     remove_directories,
 )
+from fedsynth.report.lock import LOCK
 from fedsynth.report.metrics import Metric, MetricsFile
 from fedsynth.report.outcomes import archive, contact_sheet, png, unarchive
 
@@ -96,7 +97,7 @@ class RunDirectory:
     def withdraw(self) -> None:
         """Take back a new run that could not begin; one that was only opened stays as it is."""
         if self._made is not None:
-            for name in (CONFIG, ENVIRONMENT, LOG):
+            for name in (CONFIG, ENVIRONMENT, LOG, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             remove_directories(self._made)
 
