@@ -19,7 +19,7 @@ from fedsynth.core import Budget
 from fedsynth.data import datasets
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import TRAINING_KEYS, EvalSetting, evaluation_preset
-from fedsynth.kinds import refuse_other_kinds, suited
+from fedsynth.kinds import refuse_unfit, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import World, tasks
 from fedsynth.scenario_files import read_yaml, scenario_file
@@ -248,8 +248,9 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
     tasks(config.world)
-    refuse_other_kinds(config.run.method, config.world.data)
-    config.evaluation.check(datasets.info(config.world.data).facts)
+    data = datasets.info(config.world.data).facts
+    refuse_unfit(config.run.method, data)
+    config.evaluation.check(data)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(

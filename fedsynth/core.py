@@ -277,6 +277,10 @@ class Method(ABC):
     keeps_state: ClassVar[bool] = False  # a party's memory is dear to move: one worker answers it
     source: ClassVar[str] = ""  # where it was published
 
+    def unfit(self, data: DataFacts) -> str:
+        """Why this method cannot release such data; empty where it can."""
+        return "" if data.kind in self.kinds else f"it works on {' or '.join(self.kinds)} data only"
+
     def inherits(self, cfg: Any) -> bool:
         """Does a stage need the outcome of the stage before? If not, stages run at once."""
         return False

@@ -8,7 +8,7 @@ import tiny_runs as tiny
 from fedsynth.cautions import warnings
 from fedsynth.config import parse_overrides, resolve
 from fedsynth.core import IMAGE, TABLE
-from fedsynth.data import tables
+from fedsynth.data import datasets, tables
 from fedsynth.errors import UserError
 from fedsynth.kinds import able
 from fedsynth.methods import all_methods
@@ -16,13 +16,15 @@ from fedsynth.report.facts import ReportFacts
 from fedsynth.report.page import write_report
 from fedsynth.scenario import tasks
 
+IMAGES, TABLES = datasets.info("shapes").facts, datasets.info("made_table").facts
+
 
 def run_of(*words: str):
     return resolve(parse_overrides(words))
 
 
 def test_a_method_asked_for_a_table_it_cannot_do_says_which_can():
-    with pytest.raises(UserError, match=r"method=psg cannot .* kind is table. .*: .*ldpdc") as told:
+    with pytest.raises(UserError, match=r"method=psg cannot .* image data only.*: .*ldpdc") as told:
         run_of("scenario=classification", "data=made_table", "method=ldpdc,psg")
     assert "sketch_teach" not in str(told.value)
 
@@ -31,13 +33,13 @@ def test_every_method_names_kinds_there_are():
     for name, some in all_methods().items():
         assert some.kinds, name
         assert set(some.kinds) <= {IMAGE, TABLE}
-    assert set(able(IMAGE)) | set(able(TABLE)) == set(all_methods())
+    assert set(able(IMAGES)) | set(able(TABLES)) == set(all_methods())
 
 
 def test_a_scenario_leaves_out_what_it_cannot_do_and_says_so():
     config = run_of("scenario=classification", "data=made_table", "preset=smoke")
     assert set(config.methods) == {
-        name for name in run_of("scenario=classification").run.method if name in able(TABLE)
+        name for name in run_of("scenario=classification").run.method if name in able(TABLES)
     }
     assert any(note.startswith("psg is left out") for note in warnings(config))
     assert not run_of("scenario=classification").left_out

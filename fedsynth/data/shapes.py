@@ -47,13 +47,13 @@ def draw(split: str) -> tuple[np.ndarray, np.ndarray]:
     if split not in sizes:
         raise unknown("split", split, sizes)
     rng = numpy_generator("shapes", split)
-    images = np.concatenate([_figure(s, sizes[split], rng) for s in FIGURES.values()])
+    images = np.concatenate([figure(s, sizes[split], rng) for s in FIGURES.values()])
     labels = np.repeat(np.arange(CLASSES), sizes[split])
     order = rng.permutation(len(labels))
     return images[order], labels[order]
 
 
-def _figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.ndarray:
+def figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.ndarray:
     """n images of one figure: turned, stretched, moved, drawn thick or thin, bright or dim."""
     turn = rng.uniform(-0.25, 0.25, n)
     scale = rng.uniform(6.0, 10.0, (n, 2))

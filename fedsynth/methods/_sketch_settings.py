@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedsynth.core import Budget, Task
+from fedsynth.core import Budget, DataFacts, Task
 from fedsynth.errors import UserError
 from fedsynth.methods._sketch import sketch_width
 from fedsynth.methods._teacher import multipliers
@@ -34,6 +34,17 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
 }
 USUAL = 6000  # records a class for which the two columns were chosen
 LEAST = {"frequencies": 5, "steps": 20}  # these go on falling below epsilon 1
+
+
+def unfit(data: DataFacts) -> str:
+    """Why such data cannot be sketched; empty where they can."""
+    if data.shape == SHAPE:
+        return ""
+    shape = "x".join(map(str, data.shape))
+    return (
+        f"it sketches grey images of 28x28 pixels, and these have {shape} (channels, height, "
+        f"width); data that fit: {', '.join(KINDS)}, and your own arrays of that shape"
+    )
 
 
 @dataclass(frozen=True)
@@ -102,12 +113,8 @@ class Recipe:
 
         Between the two budgets that settings were chosen at, they follow the logarithm of epsilon;
         a sum over fewer records a class drowns in noise as under a smaller epsilon."""
-        if task.data.shape != SHAPE:
-            raise UserError(
-                f"sketch_teach works on grey images of 28x28 pixels; data={task.data.name} has "
-                f"{'x'.join(map(str, task.data.shape))} (channels, height, width). Data sets that "
-                f"fit: {', '.join(KINDS)}, and your own arrays of that shape."
-            )
+        if why := unfit(task.data):
+            raise UserError(f"sketch_teach cannot release data={task.data.name}: {why}.")
         kind = KINDS.get(task.data.name)
         usual = USUAL * max(1, len(task.classes)) * math.sqrt(noises)
         strength = budget.epsilon * records / usual

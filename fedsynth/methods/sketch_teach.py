@@ -19,6 +19,7 @@ from dp_accounting import DpEvent
 
 from fedsynth.core import (
     Budget,
+    DataFacts,
     Method,
     Outcome,
     Parties,
@@ -34,7 +35,7 @@ from fedsynth.core import (
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods._sketch import BOUND, contribution
-from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors, places_in
 from fedsynth.models.poolnet import BATCH
 from fedsynth.privacy.events import composed, gaussian, repeated
@@ -57,6 +58,9 @@ class SketchTeach(Method):
     Config = SketchTeachConfig
     paper_convention = "pld"
     presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+
+    def unfit(self, data: DataFacts) -> str:
+        return super().unfit(data) or unfit(data)
 
     def inherits(self, cfg: SketchTeachConfig) -> bool:
         return cfg.negatives > 0

@@ -18,6 +18,7 @@ import torch
 from fedsynth.core import (
     Arrays,
     Budget,
+    DataFacts,
     Method,
     Outcome,
     Parties,
@@ -31,7 +32,7 @@ from fedsynth.errors import UserError
 from fedsynth.methods._joint import NoiseAt, party_sum, placed
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
 from fedsynth.methods._sketch import BOUND, contribution
-from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach import LAPTOP, SMOKE, TEST, event_of, rows_and_places, work_of
 from fedsynth.models.poolnet import PoolNet
@@ -57,6 +58,9 @@ class SketchTeachJoint(Method):
     Config = SketchTeachJointConfig
     paper_convention = "pld"
     presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+
+    def unfit(self, data: DataFacts) -> str:
+        return super().unfit(data) or unfit(data)
 
     def inherits(self, cfg: SketchTeachJointConfig) -> bool:
         return cfg.negatives > 0

@@ -1,0 +1,52 @@
+"""Every method for images on colour images of 32 pixels: it releases them, or its plan refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import tiny_runs as tiny
+import torch
+
+from fedsynth.core import IMAGE, ReleasedModel
+from fedsynth.data import datasets
+from fedsynth.errors import UserError
+from fedsynth.kinds import able, refuse_unfit
+from fedsynth.methods import all_methods
+from fedsynth.scenario import World
+
+COLOUR = World(data="made_colour", parties=2, stages="together", holdout=1000)
+DATA = datasets.info("made_colour").facts
+GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}  # their sketch is of grey images
+
+
+def colour_job(name, out):
+    return dataclasses.replace(tiny.tiny_job(name, out), world=COLOUR)
+
+
+@pytest.mark.parametrize("name", able(DATA))
+def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path):
+    job = colour_job(name, tmp_path / "run")
+    run = tiny.release_and_judge([job], here)
+    (accuracy,) = [m.value for m in run.metrics() if m.metric == "accuracy"]
+    assert 0 <= accuracy <= 1
+    if not job.the_method.private:
+        return
+    outcome = run.load_release(job.name, 1)
+    if isinstance(outcome, ReleasedModel):
+        assert all(torch.isfinite(value).all() for value in outcome.state.values())
+        return
+    assert outcome.images.shape == (len(outcome.labels), *DATA.shape)
+    assert torch.isfinite(outcome.images).all()
+    channels = outcome.images.transpose(0, 1).flatten(1)
+    assert not torch.allclose(channels[0], channels[1], atol=1e-3), "grey, not coloured"
+
+
+def test_a_method_for_grey_images_says_so_and_which_others_can(tmp_path):
+    for_images = {name for name, some in all_methods().items() if IMAGE in some.kinds}
+    assert for_images - set(able(DATA)) == GREY_ONLY
+    for name in GREY_ONLY:
+        with pytest.raises(UserError, match=f"method={name} cannot .*have 3x32x32.* psg,"):
+            refuse_unfit(["psg", name], DATA)
+        with pytest.raises(UserError, match=r"grey images .*have 3x32x32"):
+            colour_job(name, tmp_path).plan(0)
