@@ -1,4 +1,4 @@
-"""A made-up data set in colour: the figures of `shapes` in 32x32; their colours hint at the class."""
+"""A made-up set in colour: the figures of `shapes` in 32x32, whose colours hint at the class."""
 
 from __future__ import annotations
 
