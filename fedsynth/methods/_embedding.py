@@ -153,14 +153,19 @@ class EmbeddingMethod(Method):
         weights = torch.full((len(classes),), 1 / len(classes))
         if cfg.labels == "noised":
             noised = pooled_means([r.arrays["weights"] for r in releases], shares, classes)
-            weights = noised.flatten().clamp_min(LEAST_WEIGHT)
-            weights = weights / weights.sum()
+            weights = label_shares(noised)
+        return self.generated(cfg, plan, parties, wanted, weights)
+
+    def generated(
+        self, cfg: Any, plan: Plan, parties: Parties, wanted: Tensor, weights: Tensor
+    ) -> Outcome:
+        """What a generator draws that was trained on the released embedding `wanted`."""
         key = (parties.seed, self.name, plan.task.stage)
         features = self.features(cfg, plan.task.data, parties.seed)
         trainer = GeneratorTrainer(cfg, plan.task.data, weights, key, parties.device)
         for step in parties.rounds(cfg.steps, trainer.state):
             trainer.step(step, features, wanted.to(parties.device))
-        return trainer.sample(classes)
+        return trainer.sample(plan.task.classes)
 
 
 class One(FeatureMap):
@@ -170,6 +175,12 @@ class One(FeatureMap):
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return pixels.new_ones(len(pixels), 1)
+
+
+def label_shares(noised: Tensor) -> Tensor:
+    """Shares of the classes among generated labels, from their noised means."""
+    weights = noised.flatten().clamp_min(LEAST_WEIGHT)
+    return weights / weights.sum()
 
 
 def event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:

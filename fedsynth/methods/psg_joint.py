@@ -37,7 +37,7 @@ from fedsynth.privacy.private import Private
 
 
 @dataclass(frozen=True)
-class PSGJointConfig(PrivateMatchingConfig, JointConfig):
+class PSGJointConfig(JointConfig, PrivateMatchingConfig):
     """PSG's settings, where the noise is added, and who may be missing."""
 
 
