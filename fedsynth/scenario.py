@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsynth import population
 from fedsynth.core import PartyFacts, Task
 from fedsynth.data import datasets, partition
+from fedsynth.data.sets.emnist_users import AUTO, SOURCES
 from fedsynth.privacy.private import Records
 from fedsynth.randomness import numpy_generator
 from fedsynth.settings import setting
@@ -27,7 +29,7 @@ class World:
     data: str = setting("mnist", "data set")
     partition: str = setting("classes", "how records are dealt to parties")
     options: dict[str, Any] | None = setting(None, "options of the partitioner")  # noqa: RUF009
-    parties: int = setting(5, "number of parties", at_least=1)
+    parties: int = setting(5, "number of parties; 0: every user of the data", at_least=0)
     stages: str = setting(
         "in_turn",
         "in_turn: each party is a stage of its own; together: one stage asks all",
@@ -40,6 +42,11 @@ class World:
         at_least=0,
     )
     data_dir: str | None = setting(None, "where data is kept; default FEDSYNTH_DATA or the cache")
+    source: str = setting(
+        AUTO,
+        "of data=emnist_users: which to take; auto: the first there is",
+        choices=(AUTO, *SOURCES),
+    )
 
     def __hash__(self) -> int:
         return hash((self.data, self.partition, repr(self.options), self.parties, self.stages))
@@ -54,6 +61,8 @@ def _kept_counts(world: World) -> tuple[int, ...]:
 
 
 def _shares(world: World) -> np.ndarray:
+    if population.is_one(world):
+        return population.shares(world)
     rng = numpy_generator(world.partition_seed, "partition")
     return partition.counts(
         world.partition, _kept_counts(world), world.parties, rng, **(world.options or {})
@@ -90,6 +99,8 @@ def _order(world: World, classes: int) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=4096)
 def party_records(world: World, party: int) -> Records:
     """The records of one party."""
+    if population.is_one(world):
+        return population.records(world, party)
     images, labels, parts = _dealt(world)
     chosen = torch.from_numpy(parts[party])
     return Records(images[chosen], labels[chosen])
@@ -99,6 +110,8 @@ def test_records(world: World) -> Records:
     """What classifiers are tested on: the test split, or the hold-out where there is one."""
     if not world.holdout:
         return Records(*_read(world.data, "test", world.data_dir))
+    if population.is_one(world):
+        return population.held_out(world)
     images, labels = _read(world.data, "train", world.data_dir)
     held = torch.from_numpy(_split(world, labels)[1])
     return Records(images[held], labels[held])

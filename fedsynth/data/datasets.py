@@ -28,6 +28,7 @@ import torch
 
 from fedsynth.core import DataFacts
 from fedsynth.data import npz, sets
+from fedsynth.data.users import Owners
 from fedsynth.errors import UserError, unknown
 
 SPLITS = ("train", "test")
@@ -40,11 +41,12 @@ class DataSet:
     """A data set as everybody may know it, and how those who hold it read it."""
 
     facts: DataFacts
-    train: tuple[int, ...]  # records of each class, published
+    train: tuple[int, ...]  # records of each class, published; none: they depend on the files
     test: tuple[int, ...]
     about: str
     made: bool  # drawn by a program, not collected
     reader: Reader
+    owners: Owners | None = None  # of data whose records belong to users: partition=users
 
     @property
     def name(self) -> str:
@@ -54,21 +56,33 @@ class DataSet:
     def class_counts(self, split: str = "train") -> tuple[int, ...]:
         """The published number of records of each class in a split."""
         _check_split(split)
-        return self.train if split == "train" else self.test
+        counts = self.train if split == "train" else self.test
+        if not counts:
+            raise UserError(
+                f"the class counts of {self.name} are not published, as they depend on the files "
+                "at hand: its records can be dealt out with partition=users only."
+            )
+        return counts
 
 
 _registry: dict[str, DataSet] = {}
 
 
 def dataset(
-    facts: DataFacts, train: tuple[int, ...], test: tuple[int, ...], about: str, made: bool = False
+    facts: DataFacts,
+    train: tuple[int, ...],
+    test: tuple[int, ...],
+    about: str,
+    *,
+    made: bool = False,
+    owners: Owners | None = None,
 ) -> Callable[[Reader], Reader]:
     """Register a reader `(split, data_dir) -> (images, labels)` and what is public of its data."""
 
     def register(reader: Reader) -> Reader:
         if facts.name in _registry:
             raise ValueError(f"there are two data sets named {facts.name!r}")
-        _registry[facts.name] = DataSet(facts, train, test, about, made, reader)
+        _registry[facts.name] = DataSet(facts, train, test, about, made, reader, owners)
         return reader
 
     return register
@@ -117,10 +131,11 @@ def load(
     _check_split(split)
     images, labels = known.reader(split, data_dir)
     found = tuple(np.bincount(labels, minlength=known.facts.classes).tolist())
-    if found != known.class_counts(split) or images.shape != (len(labels), *known.facts.shape):
+    published = (known.train if split == "train" else known.test) or found
+    if found != published or images.shape != (len(labels), *known.facts.shape):
         raise UserError(
             f"the {split} split of {name} is not what is published: expected images of shape "
-            f"{known.facts.shape} and class counts {known.class_counts(split)}, found "
+            f"{known.facts.shape} and class counts {published}, found "
             f"{images.shape[1:]} and {found}."
         )
     return torch.from_numpy(images.copy()), torch.from_numpy(labels.astype(np.int64))

@@ -223,6 +223,19 @@ def single(class_counts: Sequence[int], parties: int, _rng: np.random.Generator)
     return np.array([class_counts], np.int64)
 
 
+@partitioner("users")
+def users(
+    _class_counts: Sequence[int], _parties: int, _rng: np.random.Generator, *, flip: float = 0.0
+) -> np.ndarray:
+    """One user a party, for data that come with their users; a share `flip` sees black for white.
+
+    Who holds what is no draw then but a fact of the data: `fedsynth.population` reads it."""
+    raise UserError(
+        "partition=users is for data that come with their users: data=emnist_users, or one of the "
+        f"sets it stands for. This set has none (flip={flip})."
+    )
+
+
 def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
     """How many records of each class are held out; public counts only.
 

@@ -12,7 +12,6 @@ from fedsynth.core import TABLE, DataFacts
 from fedsynth.data import datasets, files, shapes, sources
 from fedsynth.errors import UserError
 
-
 # Their published constants are not the moments of all pixels: see their files.
 SCALED_OTHERWISE = {"cifar10", "celeba_gender", "celeba_hair", "places365"}
 
@@ -27,7 +26,7 @@ def load_or_explain(name, split):
         return None
 
 
-EMNIST = "emnist_users"  # stands for other sets, whose class counts may depend on the files
+UNPUBLISHED = ("emnist_users", "femnist_leaf", "femnist_tff", "femnist_flower")  # class counts
 PUBLISHED = [name for name in datasets.names() if datasets.info(name).train]
 
 
@@ -61,8 +60,8 @@ def test_facts_are_told_where_no_data_is(monkeypatch):
     for name in datasets.names():
         known = datasets.info(name)
         assert known.name == name
-        if known.train or known.owners is None:
-            assert len(known.train) == len(known.test) == known.facts.classes or name == EMNIST
+        assert len(known.train) == len(known.test)
+        assert len(known.train) in (known.facts.classes, 0 if name in UNPUBLISHED else None)
         assert len(known.facts.mean) == len(known.facts.std) == known.facts.shape[0]
         assert known.about
         assert "\n" not in known.about
