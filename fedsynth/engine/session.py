@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedsynth.core import Outcome, PartySum, Release, Request, Shapes
+from fedsynth.data.sources import data_directory
 from fedsynth.engine.absence import Absence, gone
 from fedsynth.engine.answers import check_answers
 from fedsynth.engine.apps import Ask
@@ -28,6 +29,7 @@ from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, destroy_key
 from fedsynth.privacy.private import Private, Records
 from fedsynth.privacy.shares import Grid
+from fedsynth.privacy.vault import Vault
 from fedsynth.report.files import atomic_write
 from fedsynth.report.progress import write_progress
 from fedsynth.report.store import RunDirectory
@@ -64,14 +66,14 @@ def party_answer(text: str, party: int, stage: int, request: Request) -> Release
 
 
 def _method_answer(job: Job, party: int, stage: int, request: Request) -> Release:
-    plan = job.plan(stage)
+    plan, digest = job.plan(stage), request.digest()
     home = _home(job, party)
     guard = Guard(
         plan=plan.of(party),
         stage=stage,
         ledger=home.ledger,
         key=home.key,
-        request_digest=request.digest(),
+        request_digest=digest,
         data_fingerprint=home.fingerprint,
         device=device_of(job),
     )
@@ -83,8 +85,9 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
         home.records,
         plan.facts(party),
         workshop=job.party_folder(party) / f"stage-{stage}",
-        fingerprint=f"{job.identity} {request.digest()} {home.fingerprint}",
+        fingerprint=f"{job.identity} {digest} {home.fingerprint}",
         on_step=on_step,
+        vault=Vault(data_directory(job.world.data_dir), party),
     )
     start = time.monotonic()
     try:

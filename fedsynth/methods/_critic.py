@@ -92,7 +92,17 @@ class Critic:
             adam.step()
         for left in (f"{name}.checkpoint", f"{name}.checkpoint.previous"):
             private.file(left).unlink(missing_ok=True)
-        self.adam = self._adam(self.net)
+
+    def depends_on(self, records: Records) -> tuple[bytes, ...]:
+        """All that the warm critic depends on."""
+        cfg = (self.cfg.batch, self.cfg.critic_steps, self.cfg.warm, self.cfg.rate)
+        losses, sizes = (self.cfg.penalty, self.cfg.drift), (self.cfg.code, self.cfg.generator)
+        terms = (cfg, losses, sizes, self.cfg.depth, self.cfg.width, self.classes, self.key)
+        return (
+            repr(terms).encode(),
+            records.images.numpy().tobytes(),
+            records.labels.numpy().tobytes(),
+        )
 
     def upstream(self, generator: nn.Module, codes: Tensor, labels: Tensor) -> Tensor:
         """The gradient of -D at each of the generator's images of these codes and labels."""
@@ -104,7 +114,7 @@ class Critic:
         return slopes
 
     def to_bytes(self, *, optimiser: bool = True) -> bytes:
-        """The critic, for the party's own disk."""
+        """The critic, for the party's own disk; a warm one starts with a fresh optimiser."""
         state: dict[str, Any] = {"visits": self.visits, "critic": self.net.state_dict()}
         if optimiser:
             state["adam"] = self.adam.state_dict()
@@ -114,6 +124,7 @@ class Critic:
         """Become the critic of `to_bytes`."""
         state = torch.load(io.BytesIO(raw), weights_only=True, map_location=self.device)
         self.net.load_state_dict(state["critic"])
+        self.adam = self._adam(self.net)
         if "adam" in state:
             self.adam.load_state_dict(state["adam"])
         self.visits = state["visits"]
@@ -136,8 +147,18 @@ class CriticAtHome:
         if self._state.exists():
             self.critic.restore(self._state.read_bytes())
             return
-        self.critic.warm_up(records, self._private, self._warm_name)
+        if self.critic.cfg.keep and self._private.vault is not None:
+            depends_on = self.critic.depends_on(records)
+            self.critic.restore(
+                self._private.vault.recall(depends_on, lambda: self._warmed_up(records))
+            )
+        else:
+            self.critic.restore(self._warmed_up(records))
         self._save()
+
+    def _warmed_up(self, records: Records) -> bytes:
+        self.critic.warm_up(records, self._private, self._warm_name)
+        return self.critic.to_bytes(optimiser=False)
 
     def train(self, visit: Visit, records: Records, generator: nn.Module) -> None:
         """Train the critic for this visit, unless that was done."""

@@ -27,6 +27,9 @@ class CriticConfig:
     generator: str = setting("dcgan", "architecture", choices=("dcgan", "resnet"))
     depth: int = setting(256, "channels of the generator, a multiple of 4", at_least=4)
     width: int = setting(64, "channels of a critic's first convolution", at_least=1)
+    keep: bool = setting(
+        True, "parties keep warm critics for later runs (private: a folder of mode 0700)"
+    )
 
 
 @dataclass(frozen=True)

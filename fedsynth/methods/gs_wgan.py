@@ -58,6 +58,7 @@ from fedsynth.privacy.events import gaussian, poisson, repeated, without_replace
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 from fedsynth.privacy.till import CURATOR
+from fedsynth.randomness import torch_generator
 
 WARM, TRAIN, VISIT = "warm", "train", "visit"
 LAPTOP = {
@@ -79,7 +80,7 @@ class GSWGAN(Method):
     presets = {
         "test": {
             "subsets": 4, "per_round": 2, "batch": 4, "critic_steps": 2, "warm": 2, "depth": 8,
-            "rate": 0.01,
+            "rate": 0.01, "keep": False,
         },
         "smoke": {**LAPTOP, "subsets": 10, "warm": 10, "spc": 200},
         "laptop": LAPTOP,
@@ -175,12 +176,7 @@ class GSWGAN(Method):
             net, rate=cfg.rate, average=cfg.average, device=parties.device
         )
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            warm = [
-                ((party,), Request(WARM, part.index, numbers={"seed": parties.seed}))
-                for party, parts in schedule.visits.items()
-                for part in sorted(parts, key=lambda part: part.index)
-            ]
-            list(pool.map(lambda ask: parties.ask(*ask), warm))
+            warm_up(schedule, plan, parties, pool)
             for number in parties.rounds(cfg.steps, released.state):
                 visits = schedule.rounds[number]
                 request = Request(
@@ -210,6 +206,19 @@ class GSWGAN(Method):
             parties.ask([visit.party], Request(TRAIN, request.round, request.arrays, numbers))
 
         list(pool.map(train, crowded))
+
+
+def warm_up(schedule: Schedule, plan: Plan, parties: Parties, pool: ThreadPoolExecutor) -> None:
+    """Have all critics that will be visited warmed up, on as many workers as there are. Jobs that
+    run beside each other take them in different orders, so that one finds what another has made."""
+    places = [(party, part.index) for party, parts in schedule.visits.items() for part in parts]
+    draw = torch_generator("gs_wgan", "warm order", plan.budget)
+
+    def ask(place: int) -> None:
+        party, index = places[place]
+        parties.ask([party], Request(WARM, index, numbers={"seed": parties.seed}))
+
+    list(pool.map(ask, torch.randperm(len(places), generator=draw).tolist()))
 
 
 def _work(cfg: GSWGANConfig, subsets: int, visits: int) -> tuple[Work, ...]:

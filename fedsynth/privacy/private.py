@@ -11,6 +11,7 @@ import torch
 
 from fedsynth.core import PartyFacts
 from fedsynth.engine.checkpoint import rounds
+from fedsynth.privacy.vault import Vault
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -68,12 +69,14 @@ class Private:
         workshop: Path,
         fingerprint: str,
         on_step: Callable[[int, int], None] | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.records = Sealed(records)
         self.facts = facts
         self._workshop = workshop
         self._fingerprint = fingerprint
         self._on_step = on_step
+        self.vault = vault  # for what outlives the run, where the party keeps anything that does
 
     def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
         """`records.map(compute)`, kept in this process for the next request. `key` must name all

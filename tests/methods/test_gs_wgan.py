@@ -17,6 +17,7 @@ from fedsynth.data import datasets
 from fedsynth.engine import session
 from fedsynth.errors import UserError
 from fedsynth.methods import method
+from fedsynth.methods._critic import Critic
 from fedsynth.methods._wgan_generator import GeneratorAtCurator, fill, flat, new_generator
 from fedsynth.methods._wgan_settings import GSWGANConfig
 from fedsynth.methods.gs_wgan import JOINT_ORDER, VISIT, WARM
@@ -253,6 +254,39 @@ def test_a_warm_critic_says_nothing_and_costs_nothing(job):
     answer = ask(job, 0, Request(WARM, 0, numbers={"seed": 0}))
     assert (answer.arrays, answer.numbers, answer.entries) == ({}, {}, ())
     assert not (job.party_folder(0) / "ledger.jsonl").exists()
+
+
+def test_a_second_run_finds_the_warm_critics_and_releases_the_same(here, tmp_path, monkeypatch):
+    """Also with another budget: what is kept does not depend on it. Other settings find nothing."""
+    warmed: list[object] = []
+    real = Critic.warm_up
+
+    def counted(critic: Critic, *arguments) -> None:
+        warmed.append(critic.key)
+        real(critic, *arguments)
+
+    monkeypatch.setattr(Critic, "warm_up", counted)
+
+    def run(name: str, epsilon: float = 10.0, **changes):
+        made = tiny.tiny_job("gs_wgan", tmp_path / name, "together", changes)
+        world = replace(made.world, data_dir=str(tmp_path / "data"))
+        made = replace(made, world=world, budget=replace(made.budget, epsilon=epsilon))
+        tiny.release(made, here)
+        return tiny.outputs(made.out)
+
+    alone = run("alone")
+    first_time = len(warmed)
+    assert first_time == 3  # each of three parties has a subset
+    kept = run("kept", keep=True)
+    assert len(warmed) == 2 * first_time
+    again = run("again", keep=True)
+    run("another budget", 1.0, keep=True)
+    assert len(warmed) == 2 * first_time
+    assert alone == kept == again
+    run("warmer", keep=True, warm=3)
+    assert len(warmed) == 3 * first_time
+    for party in (tmp_path / "data" / "private").iterdir():
+        assert party.stat().st_mode & 0o777 == 0o700
 
 
 # The generator at the curator
