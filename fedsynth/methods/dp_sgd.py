@@ -2,7 +2,8 @@
 
 The baseline of the continual comparison: nothing but the model is handed on, so what the earlier
 parties taught it is forgotten. Poisson batches, per-record gradients clipped flat, Gaussian noise
-on the sum, a constant denominator, plain SGD.
+on the sum, a constant denominator, plain SGD. With one party it is the direct private training that
+synthetic data are compared with. `topk` cuts gradients down to their largest coordinates.
 """
 
 from __future__ import annotations
@@ -25,32 +26,16 @@ from fedsynth.core import (
     Task,
     Work,
 )
-from fedsynth.data.scaling import Scale
+from fedsynth.methods._private_sgd import PrivateSGDConfig, first_model, private_gradient
 from fedsynth.methods._sampled import sampled_share, step_event
-from fedsynth.models.classifiers import bare_convnet, filled_convnet, make_convnet
+from fedsynth.models.classifiers import bare_convnet, filled_convnet
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
-from fedsynth.settings import setting
 
 
 @dataclass(frozen=True)
-class DPSGDConfig:
-    """DP-SGD's settings; the defaults are those of the PSG paper's baseline."""
-
-    epochs: int = setting(10, "passes over each party's records", at_least=1)
-    batch: int = setting(256, "expected size of a batch", at_least=1)
-    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
-    rate: float = setting(0.01, "learning rate", above=0)
-    width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting("float32", "arithmetic of the gradient", choices=("float32", "bfloat16"))
-
-    def sampling_rate(self, facts: PartyFacts) -> float:
-        """Probability that a record enters a batch."""
-        return min(1.0, self.batch / facts.records)
-
-    def steps(self, facts: PartyFacts) -> int:
-        """Steps at one party: whole batches of an epoch times epochs."""
-        return self.epochs * max(1, int(1 / self.sampling_rate(facts)))
+class DPSGDConfig(PrivateSGDConfig):
+    """DP-SGD's settings."""
 
 
 class DPSGD(Method):
@@ -78,11 +63,11 @@ class DPSGD(Method):
     def _party_plan(
         self, cfg: DPSGDConfig, facts: PartyFacts, budget: Budget, model_bytes: int
     ) -> PartyPlan:
-        steps = cfg.steps(facts)
+        steps = cfg.steps(facts.records)
         return sampled_share(
             facts,
             budget,
-            rate=cfg.sampling_rate(facts),
+            rate=cfg.sampling_rate(facts.records),
             steps=steps,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
@@ -94,33 +79,19 @@ class DPSGD(Method):
     ) -> Release:
         data, share = plan.task.data, plan.of(private.facts.party)
         net = filled_convnet(cfg.width, data, request.arrays, guard.device)
-        scale = Scale.standard(data)
         parameters: list[torch.Tensor] = list(net.parameters())
         expected = share.sampling_rate * share.records
         with guard.reserve(step_event(share), share.steps):
             for step in private.rounds(share.steps, {"model": net}):
-                sums = guard.noisy_gradient(
-                    private,
-                    net,
-                    scale,
-                    clip=cfg.clip,
-                    noise_multiplier=share.noise_multiplier,
-                    sampling_rate=share.sampling_rate,
-                    call=step,
-                    dtype=cfg.dtype,
-                )
+                sums = private_gradient(cfg, guard, private, net, data=data, share=share, call=step)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, sums, alpha=-cfg.rate / expected)
         return guard.release(net.state_dict())
 
     def serve(self, cfg: DPSGDConfig, plan: Plan, parties: Parties) -> Outcome:
-        if parties.inherited and isinstance(parties.inherited[-1], ReleasedModel):
-            state = parties.inherited[-1].state
-        else:
-            data = plan.task.data
-            net = make_convnet(cfg.width, data, data.classes, parties.seed, self.name, "model")
-            state = net.state_dict()
+        model = first_model(cfg, plan.task.data, parties, self.name, "model")
         for position, party in enumerate(parties.who):
-            (release,) = parties.ask([party], Request("finetune", position, arrays=state))
-            state = release.arrays
-        return ReleasedModel(state, cfg.width)
+            request = Request("finetune", position, arrays=model.state)
+            (release,) = parties.ask([party], request)
+            model = ReleasedModel(release.arrays, cfg.width)
+        return model

@@ -63,7 +63,7 @@ def clipped_gradient_sum(
         try:
             chain = _chain(model, images.shape[1:], dtype)
         except NotAChain:
-            add = _general(model, per_record_loss, _DTYPES[dtype], clip)
+            add = _general(model, per_record_loss, dtype, clip)
             most = 32
         else:
             add = _hand_written(chain, per_record_loss, clip)
@@ -134,28 +134,42 @@ def _hand_written(chain: Chain, loss: Loss, clip: float) -> Callable[[Tensor, Te
 
 
 def _general(
-    model: nn.Module, loss: Loss, compute: torch.dtype, clip: float
+    model: nn.Module, loss: Loss, dtype: str, clip: float
 ) -> Callable[[Tensor, Tensor], Parts]:
+    rows_of = record_gradients(model, loss, dtype)
+    weights = [p for p in model.parameters() if p.requires_grad]
+
+    def add(x: Tensor, y: Tensor) -> Parts:
+        sums = clip_rows(rows_of(x, y), clip).sum(0).split([p.numel() for p in weights])
+        return [(p, s.view_as(p)) for p, s in zip(weights, sums, strict=True)]
+
+    return add
+
+
+def record_gradients(
+    model: nn.Module, loss: str | Loss = "cross_entropy", dtype: str = "float32"
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A function of a batch: each record's gradient over all parameters that require grad, in one
+    row, written out and not clipped. Refuses models whose layers mix records."""
     _refuse_mixing(model)
+    per_record_loss, compute = _loss(loss), _DTYPES[dtype]
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     rest: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if n not in wanted}
     rest |= dict(model.named_buffers())
 
     def record_loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
         logits = functional_call(model, (weights, rest), (image.unsqueeze(0),))
-        return loss(logits.to(image.dtype), label.unsqueeze(0)).sum()
+        return per_record_loss(logits.to(image.dtype), label.unsqueeze(0)).sum()
 
     per_record = vmap(grad(record_loss), in_dims=(None, 0, 0), randomness="different")
 
-    def add(x: Tensor, y: Tensor) -> Parts:
+    def rows(x: Tensor, y: Tensor) -> Tensor:
         detached = {name: p.detach() for name, p in wanted.items()}
         with torch.autocast(x.device.type, compute, enabled=compute is not torch.float32):
             found = per_record(detached, x, y)
-        flat = torch.cat([found[name].flatten(1) for name in wanted], dim=1)
-        sums = clip_rows(flat, clip).sum(0).split([p.numel() for p in wanted.values()])
-        return [(p, s.view_as(p)) for p, s in zip(wanted.values(), sums, strict=True)]
+        return torch.cat([found[name].flatten(1) for name in wanted], dim=1)
 
-    return add
+    return rows
 
 
 def _affordable(weights: list[nn.Parameter], most: int) -> int:

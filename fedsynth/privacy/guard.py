@@ -19,6 +19,7 @@ from fedsynth.privacy.events import disclosed, gaussian, poisson
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.image_gradients import ImageGradientMechanisms
 from fedsynth.privacy.mechanisms.sample_functions import SampleFunctionMechanisms
+from fedsynth.privacy.mechanisms.sparse_gradients import SparseGradientMechanisms
 from fedsynth.privacy.mechanisms.votes import VoteMechanisms
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.outer import clipped_outer_sum
@@ -31,7 +32,13 @@ PARTY, AGGREGATE, DISTRIBUTED = "party", "aggregate", "distributed"  # who adds 
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 1 << 25  # records whose rows are held at a time
 
 
-class Guard(ImageGradientMechanisms, SampleFunctionMechanisms, VoteMechanisms, Till):
+class Guard(
+    ImageGradientMechanisms,
+    SampleFunctionMechanisms,
+    SparseGradientMechanisms,
+    VoteMechanisms,
+    Till,
+):
     """The mechanisms of one party while it answers one request."""
 
     def __init__(
