@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 
 from fedsynth.config import Config
+from fedsynth.core import RECORD, USER
+from fedsynth.data import datasets
 from fedsynth.methods import method
+from fedsynth.protection import takes_turns
 from fedsynth.scenario import tasks
 
 _SUMS = {
@@ -21,8 +24,9 @@ def warnings(config: Config) -> list[str]:
         f"{name} is left out: it cannot release data={config.world.data}."
         for name in config.left_out
     ]
+    said += _users(config)
     smallest = min(f.records for task in tasks(config.world) for f in task.parties)
-    if config.run.delta > 1 / smallest:
+    if config.run.unit == RECORD and config.run.delta > 1 / smallest:
         said.append(
             f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
             "records: publishing one record whole would be within the budget."
@@ -49,5 +53,36 @@ def warnings(config: Config) -> list[str]:
         said.append(
             f"workers={config.run.workers} with {config.run.num_cpus:g} CPUs each is more than "
             f"this machine's {os.cpu_count()}: they will take turns."
+        )
+    return said
+
+
+def _users(config: Config) -> list[str]:
+    """What is to be known about users: where they are from, and what protects them."""
+    said, run, world = list(config.found), config.run, config.world
+    data, options = datasets.info(world.data), world.options or {}
+    if data.owners is not None:
+        said.append(f"the users of this run are those of {world.data}: {data.about}.")
+    if options.get("flip"):
+        said.append(
+            f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
+            "are exchanged in all records. That is this scenario's fault to be found."
+        )
+    if run.unit == USER:
+        parties = world.parties
+        said.append(
+            "unit=user: a party is a user, and its number of records is taken for public. Whoever "
+            "takes part in a run is public as well."
+        )
+        if run.delta > 1 / parties:
+            said.append(
+                f"delta={run.delta:g} is above 1/{parties}, one over the number of users: "
+                "publishing all records of one user would be within the budget."
+            )
+    asks_all = [n for n in run.method if run.users_per_round and not takes_turns(n)]
+    if asks_all:
+        said.append(
+            f"users_per_round={run.users_per_round} changes nothing for {', '.join(asks_all)}: "
+            "every party is asked."
         )
     return said

@@ -7,6 +7,7 @@ everything else in this file is the vocabulary those functions share. The rooms 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +27,16 @@ Arrays = Mapping[str, torch.Tensor]
 Shapes = Mapping[str, Sequence[int]]  # of arrays, by name
 
 
+RECORD, USER = UNITS = ("record", "user")  # what is protected; a user: all that one party holds
+
+
 @dataclass(frozen=True)
 class Budget:
     """What one party may spend over the whole run, and in which words it is counted."""
 
     epsilon: float
     delta: float
-    unit: str = "record"
+    unit: str = RECORD
     relation: str = "add_remove"
     accounting: str = (
         "pld"  # what noise is calibrated to: pld, rdp, or paper (published convention)
@@ -134,11 +138,15 @@ class Plan:
 
     def of(self, party: int) -> PartyPlan:
         """The share of one party."""
-        return next(p for p in self.parties if p.party == party)
+        return self._by_party[0][party]
 
     def facts(self, party: int) -> PartyFacts:
         """The public facts of one party."""
-        return next(p for p in self.task.parties if p.party == party)
+        return self._by_party[1][party]
+
+    @functools.cached_property
+    def _by_party(self) -> tuple[dict[int, PartyPlan], dict[int, PartyFacts]]:
+        return {s.party: s for s in self.parties}, {f.party: f for f in self.task.parties}
 
 
 @dataclass(frozen=True)
@@ -272,6 +280,7 @@ class Method(ABC):
     Config: ClassVar[type]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
+    units: ClassVar[tuple[str, ...]] = (RECORD,)  # what it can protect
     private: ClassVar[bool] = True  # False: a reference that discloses and costs infinity
     kinds: ClassVar[tuple[str, ...]] = (IMAGE,)  # of data it can release
     keeps_state: ClassVar[bool] = False  # a party's memory is dear to move: one worker answers it

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from fedsynth.cautions import warnings
 from fedsynth.config import Config, assemble
-from fedsynth.data import datasets
 from fedsynth.engine.engine import open_engine
 from fedsynth.engine.flower import quiet_flower
 from fedsynth.engine.session import dropped_out
@@ -25,6 +24,7 @@ from fedsynth.report.progress import Progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.report.tables import frame, rich_table, summarise
 from fedsynth.runner import Runner
+from fedsynth.scenario import need_data
 
 # These change no result.
 RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "secure_sum", "data_dir")
@@ -77,8 +77,7 @@ def _fresh_folder(config: Config) -> Path:
 
 def _need_data(config: Config) -> None:
     """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
-    for split in datasets.SPLITS:
-        datasets.load(config.world.data, split, config.world.data_dir)
+    need_data(config.world)
 
 
 def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:

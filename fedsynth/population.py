@@ -71,7 +71,8 @@ def _chosen(world: World) -> tuple[np.ndarray, np.ndarray]:
     return chosen_users(_counts(world), world.parties, seed, world.holdout, world.data)
 
 
-def _all(world: World) -> UserRecords:
+def everybody(world: World) -> UserRecords:
+    """The records of all users, of whom the parties are some."""
     return _owners(world).read(_drawn(world), world.data_dir)
 
 
@@ -98,7 +99,7 @@ def flipped(world: World) -> np.ndarray:
 
 def records(world: World, party: int) -> Records:
     """The records of one party, and of nobody else."""
-    images, labels = _all(world).of(int(_chosen(world)[0][party]))
+    images, labels = everybody(world).of(int(_chosen(world)[0][party]))
     if flipped(world)[party]:
         images = 255 - images
     return Records(torch.from_numpy(images), torch.from_numpy(labels))
@@ -106,7 +107,7 @@ def records(world: World, party: int) -> Records:
 
 def held_out(world: World) -> Records:
     """The records of the users that are held out to choose settings on; none of them is flipped."""
-    everybody = _all(world)
-    found = [everybody.of(int(user)) for user in _chosen(world)[1]]
+    people = everybody(world)
+    found = [people.of(int(user)) for user in _chosen(world)[1]]
     images, labels = (np.concatenate(part) for part in zip(*found, strict=True))
     return Records(torch.from_numpy(images), torch.from_numpy(labels))

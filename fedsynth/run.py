@@ -140,9 +140,9 @@ def print_plan(config: Config) -> None:
         "'curator' is whoever receives the releases, 'public' sees the end result only."
     )
     for text in dict.fromkeys(t for job in jobs for plan in plans(job) for t in plan.assumes):
-        console.print(f"treated as public: {text}")
+        console.print(f"treated as public: {text}", markup=False)
     for text in warnings(config):
-        console.print(f"note: {text}")
+        console.print(f"note: {text}", markup=False)
 
 
 def help_text() -> str:

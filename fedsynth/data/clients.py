@@ -61,11 +61,11 @@ def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
 def qmnist_labels(name: str, folder: Path) -> Path:
     """Download the extended labels of QMNIST (gzipped) from where torchvision knows them to be."""
     try:
-        urls = import_torchvision("torchvision.datasets").QMNIST.urls["train"]
+        known = import_torchvision("torchvision.datasets").QMNIST.resources["train"]
     except (ImportError, RuntimeError, OSError) as error:
         raise Unavailable(f"torchvision cannot be imported ({error})") from error
     target = folder / f"{name}.gz"
-    for url in urls:
+    for url, _ in known:
         if url.endswith(target.name):
             try:
                 _download(url, target, time.monotonic() + MIRRORS_PATIENCE)

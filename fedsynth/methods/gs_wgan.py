@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from fedsynth.core import (
+    UNITS,
     Budget,
     Method,
     Outcome,
@@ -77,6 +78,7 @@ class GSWGAN(Method):
     source = "Chen, Orekondy, Fritz 2020, GS-WGAN"
     Config = GSWGANConfig
     paper_convention = "wor_bound"
+    units = UNITS
     presets = {
         "test": {
             "subsets": 4, "per_round": 2, "batch": 4, "critic_steps": 2, "warm": 2, "depth": 8,

@@ -47,9 +47,14 @@ def label_places(data_dir: Folder) -> tuple[Path, ...]:
 
 
 def lacking(data_dir: Folder) -> str | None:
-    """Why the writers of MNIST are not known here; None if they are."""
+    """Why the writers of MNIST are not known here; None if they are. Tried once."""
+    return _lacking(data_directory(data_dir))
+
+
+@functools.lru_cache(maxsize=8)
+def _lacking(folder: Path) -> str | None:
     try:
-        _label_file(data_dir)
+        _label_file(folder)
     except UserError as error:
         return str(error)
     return None
