@@ -40,7 +40,7 @@ class CountSketch:
         in each row at worst the fullest buckets are hit with one sign each."""
         total = 0.0
         for row in self.buckets:
-            loads = torch.bincount(row, minlength=self.columns).sort(descending=True).values
+            loads = row.unique(return_counts=True)[1].sort(descending=True).values
             before = loads.cumsum(0) - loads
             hit = torch.minimum(loads, (entries - before).clamp(min=0))
             total += float((hit.double() ** 2).sum())

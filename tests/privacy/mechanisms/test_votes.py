@@ -1,0 +1,158 @@
+"""The vote mechanism: what ballots may hold, how far one teacher reaches, what it costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core import Budget, PartyPlan
+from fedsynth.privacy.count_sketch import CountSketch
+from fedsynth.privacy.events import gaussian, repeated, to_json
+from fedsynth.privacy.guard import PUBLIC, Guard
+from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
+from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.private import Sealed
+
+KEY = NoiseKey.from_seed(5, "party 0")
+SIGNS = BallotRule(10, 3)
+
+
+def guard(path: Path, epsilon: float = float("inf")) -> Guard:
+    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=Budget(epsilon, 1e-5), key=KEY)
+    plan = PartyPlan(0, 1, repeated(gaussian(2.0), 50))
+    return Guard(
+        plan=plan, stage=0, ledger=ledger, key=KEY, request_digest="d", data_fingerprint="f"
+    )
+
+
+def every_ballot(rule: BallotRule) -> torch.Tensor:
+    """All ballots that keep a small rule."""
+    levels = range(rule.low, rule.high + 1)
+    rows = [
+        row
+        for row in itertools.product(levels, repeat=rule.width)
+        if sum(value != 0 for value in row) <= rule.entries
+    ]
+    return torch.tensor(rows, dtype=torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [
+        (BallotRule(5, 2), 2 * math.sqrt(2)),
+        (BallotRule(4, 4), 2 * math.sqrt(4)),
+        (BallotRule(4, 4, -2, 1), 3 * math.sqrt(4)),  # d2p with four levels
+        (BallotRule(3, 3, 0, 1), math.sqrt(3)),
+    ],
+)
+def test_no_two_ballots_are_further_apart_than_the_sensitivity_and_two_are_as_far(rule, known):
+    ballots = every_ballot(rule).double()
+    farthest = float(torch.cdist(ballots, ballots).max())
+    assert farthest == pytest.approx(known)
+    assert rule.sensitivity(1) == pytest.approx(known)
+    assert rule.sensitivity(9) == pytest.approx(3 * known)
+
+
+@pytest.mark.parametrize("rule", [BallotRule(5, 1, 0, 1), BallotRule(5, 2, 0, 3)])
+def test_sparse_ballots_of_one_sign_are_farthest_on_different_places(rule):
+    ballots = every_ballot(rule).double()
+    assert float(torch.cdist(ballots, ballots).max()) == pytest.approx(rule.sensitivity(1))
+
+
+def test_through_a_sketch_no_two_ballots_are_further_apart_than_promised():
+    rule, sketch = BallotRule(6, 2), CountSketch(6, 3, 3, "small")
+    tables = sketch.table(every_ballot(rule).double()).flatten(1)
+    farthest = float(torch.cdist(tables, tables).max())
+    assert 0.5 * rule.sensitivity(1, sketch) < farthest <= rule.sensitivity(1, sketch) + 1e-9
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_whatever_a_teacher_votes_it_moves_the_count_by_no_more(seed):
+    """Ballots that break the rule, in any way, count as none."""
+    generator = torch.Generator().manual_seed(seed)
+    honest = torch.randint(-1, 2, (6, 4, 10), generator=generator, dtype=torch.int8)
+    wild = torch.randint(-128, 128, (4, 10), generator=generator, dtype=torch.int8)
+    sparse = torch.zeros(4, 10, dtype=torch.int8)
+    sparse[:, :3] = torch.randint(-2, 3, (4, 3), generator=generator)
+    sums = []
+    for own in (wild, sparse, torch.zeros(4, 10, dtype=torch.int8), honest[0] * 0 + 1):
+        honest[2] = own
+        sums.append(Tally.count(SIGNS, 4, [honest[:2], honest[2:]]).sums.double())
+    for a, b in itertools.combinations(sums, 2):
+        assert float((a - b).norm()) <= SIGNS.sensitivity(4) + 1e-9
+
+
+def test_the_count_is_the_sum_of_valid_ballots_however_they_are_stacked():
+    ballots = torch.zeros(3, 1, 10, dtype=torch.int8)
+    ballots[0, 0, :3] = torch.tensor([1, -1, 1])
+    ballots[1, 0, :4] = 1  # one vote too many
+    ballots[2, 0, 0] = 1
+    wanted = torch.tensor([[2, -1, 1, 0, 0, 0, 0, 0, 0, 0]], dtype=torch.int32)
+    whole = Tally.count(SIGNS, 1, [ballots])
+    parts = [Tally.count(SIGNS, 1, [part]) for part in ballots.split(1)]
+    assert torch.equal(whole.sums, wanted)
+    assert torch.equal(Tally.total(parts).sums, wanted)
+
+
+def test_a_few_hundred_teachers_of_one_mind_do_not_overflow():
+    ballots = torch.zeros(300, 1, 10, dtype=torch.int8)
+    ballots[:, :, :3] = 1
+    assert int(Tally.count(SIGNS, 1, [ballots]).sums[0, 0]) == 300
+
+
+def test_ballots_of_another_form_or_under_other_rules_are_refused():
+    with pytest.raises(ValueError, match="not"):
+        Tally.count(SIGNS, 4, [torch.zeros(2, 4, 9, dtype=torch.int8)])
+    with pytest.raises(ValueError, match="not"):
+        Tally.count(SIGNS, 4, [torch.zeros(2, 4, 10)])
+    other = Tally(BallotRule(10, 4), torch.zeros(1, 10, dtype=torch.int32))
+    with pytest.raises(ValueError, match="different rules"):
+        Tally.total([Tally(SIGNS, other.sums), other])
+    with pytest.raises(ValueError, match="bounded"):
+        BallotRule(10, 11).sensitivity(1)
+
+
+def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
+    sums = torch.arange(20_000, dtype=torch.int32).view(2, -1) % 7
+    tally = Sealed(Tally(BallotRule(10_000, 3), sums))
+    found = guard(tmp_path).noisy_votes(tally, noise_multiplier=2.0)
+    rest = found - sums
+    assert float(rest.std()) == pytest.approx(2.0 * 2 * math.sqrt(3 * 2), rel=0.03)
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert entry.event == to_json(gaussian(2.0))
+    assert entry.view == "curator"
+
+
+def test_through_a_sketch_the_table_is_noised(tmp_path):
+    sketch, sums = CountSketch(10, 40, 500, "k"), torch.ones(1, 10, dtype=torch.int32)
+    found = guard(tmp_path).noisy_votes(
+        Sealed(Tally(SIGNS, sums)), noise_multiplier=2.0, sketch=sketch
+    )
+    rest = found - sketch.table(sums.float())
+    assert found.shape == (1, 40, 500)
+    assert float(rest.std()) == pytest.approx(2.0 * SIGNS.sensitivity(1, sketch), rel=0.03)
+
+
+def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path):
+    sums = torch.ones(2, 10, dtype=torch.int32)
+    found = guard(tmp_path).noisy_votes(
+        Sealed(Tally(SIGNS, sums)), noise_multiplier=2.0, at="aggregate"
+    )
+    assert torch.equal(found, sums.float())
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert entry.view == PUBLIC
+
+
+def test_beyond_the_budget_nothing_is_counted_out(tmp_path):
+    tally = Sealed(Tally(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
+    with pytest.raises(BudgetExceeded):
+        guard(tmp_path, epsilon=0.1).noisy_votes(tally, noise_multiplier=2.0)
+    assert not read_entries(tmp_path / "ledger.jsonl")
