@@ -17,12 +17,13 @@ import yaml
 
 from fedsynth import population
 from fedsynth.core import UNITS, Budget
+from fedsynth.data import datasets
 from fedsynth.errors import UserError, nearest, unknown
-from fedsynth.evaluation.setting import EvalSetting, layered
+from fedsynth.evaluation.protocols import TRAINING_KEYS, EvalSetting, evaluation_preset
 from fedsynth.kinds import refuse_unfit, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.protection import check_turns, check_units, takes_turns
-from fedsynth.scenario import World, facts, tasks
+from fedsynth.scenario import World, tasks
 from fedsynth.scenario_files import read_yaml, scenario_file
 from fedsynth.settings import build, setting
 
@@ -165,7 +166,9 @@ def resolve(overrides: Mapping[str, Any]) -> Config:
             f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
             f"Allowed: {', '.join(PRESETS)}."
         )
-    layers, left_out = suited([file, presets.get(preset, {}), overrides])
+    layers: list[Mapping[str, Any]] = [file, presets.get(preset, {}), overrides]
+    data = next((layer["data"] for layer in reversed(layers) if layer.get("data")), World.data)
+    layers, left_out = suited(layers, str(data))
     return dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
 
 
@@ -215,8 +218,7 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     world, found = population.settle(
         build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
     )
-    judged = layered([_section([layer], "evaluation") for layer in layers], preset)
-    evaluation = build(EvalSetting, judged, "evaluation")
+    evaluation = build(EvalSetting, _evaluation(layers, preset), "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
@@ -234,6 +236,22 @@ def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return tuple(dict.fromkeys(items))
 
 
+def _evaluation(layers: Sequence[Mapping[str, Any]], preset: str | None) -> dict[str, Any]:
+    """The settings of the evaluation. A protocol with a preset of its own starts from that and from
+    the layer that names it: what earlier layers say of nets, epochs and batches was meant for
+    another protocol."""
+    sections = [_section([layer], "evaluation") for layer in layers]
+    naming = [i for i, section in enumerate(sections) if "protocol" in section]
+    own: Mapping[str, Any] = {}
+    if preset and naming:
+        own = evaluation_preset(str(sections[naming[-1]]["protocol"]), preset)
+        if own:
+            for section in sections[: naming[-1]]:
+                for key in TRAINING_KEYS:
+                    section.pop(key, None)
+    return {**own, **{k: v for section in sections for k, v in section.items()}}
+
+
 def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     section: dict[str, Any] = {}
     for layer in layers:
@@ -247,7 +265,7 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
     tasks(config.world)
-    data = facts(config.world)
+    data = datasets.info(config.world.data).facts
     refuse_unfit(config.run.method, data)
     config.evaluation.check(data)
     check_units(config.run.method, config.run.unit)
