@@ -9,13 +9,13 @@ from dp_accounting import DpEvent
 
 from fedsynth.config import Config, budget
 from fedsynth.core import Plan
-from fedsynth.data import datasets
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.suite import missing
 from fedsynth.methods import method
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
 from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
+from fedsynth.scenario import facts as facts_of
 from fedsynth.scenario import setting_in_words, tasks
 
 
@@ -79,7 +79,7 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
 
 def judges_in_words(config: Config) -> str:
     """How a released set is judged, to be printed beside the numbers."""
-    judges, facts = config.evaluation, datasets.info(config.world.data).facts
+    judges, facts = config.evaluation, facts_of(config.world)
     rules, names = judges.rules, judges.judges(facts)
     fresh = f"{judges.runs} fresh " if judges.runs > 1 else ""
     kinds = ", ".join(map(judges.named, names))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsynth.core import DataFacts
-from fedsynth.data import datasets
 from fedsynth.errors import UserError
 from fedsynth.methods import all_methods, method
+from fedsynth.scenario import World, facts
+from fedsynth.settings import build
 
 Layers = Sequence[Mapping[str, Any]]
 
@@ -28,7 +30,7 @@ def refuse_unfit(names: Sequence[str], data: DataFacts) -> None:
             )
 
 
-def suited(layers: Layers, data: str) -> tuple[list[Mapping[str, Any]], list[str]]:
+def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The layers of a run, the last of which is the command line, made to suit the data; and the
     methods that were left out.
 
@@ -37,7 +39,9 @@ def suited(layers: Layers, data: str) -> tuple[list[Mapping[str, Any]], list[str
     named = [layer["method"] for layer in layers if layer.get("method")]
     if layers[-1].get("method") or not named or not isinstance(named[-1], list | tuple):
         return list(layers), []
-    fitting = able(datasets.info(data).facts)
+    keys = {field.name for field in dataclasses.fields(World)}
+    said = {k: v for layer in layers for k, v in layer.items() if k in keys}
+    fitting = able(facts(build(World, said)))
     kept = [name for name in named[-1] if name not in all_methods() or name in fitting]
     if not kept:
         return list(layers), []

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from fedsynth import population
-from fedsynth.core import PartyFacts, Task
+from fedsynth.core import DataFacts, PartyFacts, Task
 from fedsynth.data import datasets, partition
+from fedsynth.data.form import Form
 from fedsynth.data.sets.emnist_users import AUTO, SOURCES
 from fedsynth.privacy.private import Records
 from fedsynth.randomness import numpy_generator
@@ -36,6 +37,8 @@ class World:
         choices=("in_turn", "together"),
     )
     partition_seed: int = setting(0, "public seed of the partition", at_least=0)
+    resize: int | None = setting(None, "side that images are made to (bilinear)", at_least=4)
+    grey: bool = setting(False, "images in colour are made grey")
     holdout: float = setting(
         0.0,
         "training records held out to choose settings on: a share below 1 or a number",
@@ -52,9 +55,18 @@ class World:
         return hash((self.data, self.partition, repr(self.options), self.parties, self.stages))
 
 
+def facts(world: World) -> DataFacts:
+    """What is public about the data of a world, in the form in which its parties see them."""
+    return _form(world).facts(datasets.info(world.data).facts)
+
+
+def _form(world: World) -> Form:
+    return Form(world.resize, world.grey)
+
+
 def _kept_counts(world: World) -> tuple[int, ...]:
     """Class counts of the training records that parties may hold."""
-    counts = np.array(datasets.info(world.data).class_counts("train"))
+    counts = np.array(datasets.info(world.data).class_counts("train", world.data_dir))
     if world.holdout:
         counts = counts - partition.holdout_counts(counts.tolist(), world.holdout)
     return tuple(counts.tolist())
@@ -72,12 +84,12 @@ def _shares(world: World) -> np.ndarray:
 @functools.lru_cache(maxsize=8)
 def tasks(world: World) -> tuple[Task, ...]:
     """The stages of this world as everybody may know them."""
-    data = datasets.info(world.data).facts
-    facts = [
+    data = facts(world)
+    shares = [
         PartyFacts(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
         for party, row in enumerate(_shares(world))
     ]
-    groups = [(f,) for f in facts] if world.stages == "in_turn" else [tuple(facts)]
+    groups = [(f,) for f in shares] if world.stages == "in_turn" else [tuple(shares)]
     made: list[Task] = []
     seen: tuple[int, ...] = ()
     for stage, group in enumerate(groups):
@@ -100,31 +112,27 @@ def _order(world: World, classes: int) -> tuple[int, ...]:
 def party_records(world: World, party: int) -> Records:
     """The records of one party."""
     if population.is_one(world):
-        return population.records(world, party)
+        return _formed(world, population.records(world, party))
     images, labels, parts = _dealt(world)
+    if len(parts[party]) == len(labels):  # all, in their order: what may be a memory map stays one
+        return _formed(world, Records(images, labels))
     chosen = torch.from_numpy(parts[party])
-    return Records(images[chosen], labels[chosen])
-
-
-def need_data(world: World) -> None:
-    """Fetch or find all data of this world; of users' records nothing is read, they are mapped."""
-    if population.is_one(world):
-        population.everybody(world)
-        datasets.load(world.data, "test", world.data_dir)
-        return
-    for split in datasets.SPLITS:
-        datasets.load(world.data, split, world.data_dir)
+    return _formed(world, Records(images[chosen], labels[chosen]))
 
 
 def test_records(world: World) -> Records:
     """What classifiers are tested on: the test split, or the hold-out where there is one."""
     if not world.holdout:
-        return Records(*_read(world.data, "test", world.data_dir))
+        return _formed(world, Records(*_read(world.data, "test", world.data_dir)))
     if population.is_one(world):
-        return population.held_out(world)
+        return _formed(world, population.held_out(world))
     images, labels = _read(world.data, "train", world.data_dir)
     held = torch.from_numpy(_split(world, labels)[1])
-    return Records(images[held], labels[held])
+    return _formed(world, Records(images[held], labels[held]))
+
+
+def _formed(world: World, records: Records) -> Records:
+    return Records(_form(world).apply(records.images), records.labels)
 
 
 @functools.lru_cache(maxsize=4)
@@ -149,10 +157,11 @@ def _dealt(world: World) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
 def setting_in_words(world: World) -> str:
     """What the numbers mean, to be printed beside them."""
     tested = "the hold-out of the training data" if world.holdout else "the test data"
+    if form := _form(world).in_words():
+        tested += f" ({form})"
     if world.stages == "in_turn":
         return (
             f"class-incremental, one head over the classes seen; after each stage tested on "
             f"{tested} of all classes seen so far"
         )
-    who = "users" if population.is_one(world) else "parties"
-    return f"{world.parties:,} {who} together, one head over all classes; tested on {tested}"
+    return f"{world.parties} parties together, one head over all classes; tested on {tested}"

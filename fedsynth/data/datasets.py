@@ -12,7 +12,8 @@ A newcomer adds a data set with one function, in a file of its own in `data/sets
 A table is one too: `data.tables` makes its facts and encodes its columns (float32 in [0, 1]).
 
 Class counts, like means and deviations, are those that were published with the data. Planning uses
-nothing else, so a plan can be made and printed where no data is.
+nothing else, so a plan can be made and printed where no data is. Where the counts are not printed
+anywhere but follow from a published list of labels, `counted` counts that list.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fedsynth.errors import UserError, unknown
 SPLITS = ("train", "test")
 
 Reader = Callable[[str, str | Path | None], tuple[np.ndarray, np.ndarray]]
+Counter = Callable[[str, str | Path | None], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,21 @@ class DataSet:
     made: bool  # drawn by a program, not collected
     reader: Reader
     owners: Owners | None = None  # of data whose records belong to users: partition=users
+    counted: Counter | None = None  # class counts of a split from a published list
 
     @property
     def name(self) -> str:
         """The name in `data=...`."""
         return self.facts.name
 
-    def class_counts(self, split: str = "train") -> tuple[int, ...]:
+    def class_counts(
+        self, split: str = "train", data_dir: str | Path | None = None
+    ) -> tuple[int, ...]:
         """The published number of records of each class in a split."""
         _check_split(split)
         counts = self.train if split == "train" else self.test
+        if not counts and self.counted is not None:
+            counts = self.counted(split, data_dir)
         if not counts:
             raise UserError(
                 f"the class counts of {self.name} are not published, as they depend on the files "
@@ -76,13 +83,14 @@ def dataset(
     *,
     made: bool = False,
     owners: Owners | None = None,
+    counted: Counter | None = None,
 ) -> Callable[[Reader], Reader]:
     """Register a reader `(split, data_dir) -> (images, labels)` and what is public of its data."""
 
     def register(reader: Reader) -> Reader:
         if facts.name in _registry:
             raise ValueError(f"there are two data sets named {facts.name!r}")
-        _registry[facts.name] = DataSet(facts, train, test, about, made, reader, owners)
+        _registry[facts.name] = DataSet(facts, train, test, about, made, reader, owners, counted)
         return reader
 
     return register
@@ -132,13 +140,16 @@ def load(
     images, labels = known.reader(split, data_dir)
     found = tuple(np.bincount(labels, minlength=known.facts.classes).tolist())
     published = (known.train if split == "train" else known.test) or found
+    if known.counted is not None:
+        published = known.class_counts(split, data_dir)
     if found != published or images.shape != (len(labels), *known.facts.shape):
         raise UserError(
             f"the {split} split of {name} is not what is published: expected images of shape "
             f"{known.facts.shape} and class counts {published}, found "
             f"{images.shape[1:]} and {found}."
         )
-    return torch.from_numpy(images.copy()), torch.from_numpy(labels.astype(np.int64))
+    mine = images if images.flags.writeable else images.copy()  # a memory map stays on disk
+    return torch.from_numpy(mine), torch.from_numpy(labels.astype(np.int64))
 
 
 def _check_split(split: str) -> None:

@@ -180,6 +180,17 @@ def read_known(path: Path, known: KnownFile) -> bytes:
     return content
 
 
+def read_list(path: Path, known: KnownFile, advice: str) -> list[str]:
+    """The lines of a verified text file that are not empty; `advice` says what to do without it."""
+    if not path.is_file():
+        raise UserError(advice)
+    try:
+        lines = read_known(path, known).decode("ascii").splitlines()
+    except (WrongContent, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{error}. Put the published {known.name} there.") from error
+    return [line for line in lines if line.strip()]
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write so that a reader, or a crash, sees the old state or all of the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -8,20 +8,21 @@ from pathlib import Path
 import torch
 
 from fedsynth.core import ReleasedModel, SyntheticSet, Task
-from fedsynth.data import datasets
 from fedsynth.data.sources import data_directory
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.anchors import anchor
+from fedsynth.evaluation.appraisal import Quality, appraise
 from fedsynth.evaluation.downstream import score_model, train_and_test
 from fedsynth.evaluation.material import EvalResult, Exam
 from fedsynth.report.store import RunDirectory
-from fedsynth.scenario import party_records, tasks, test_records
+from fedsynth.scenario import facts, party_records, tasks, test_records
 
 
 def nets(job: Job, model: bool) -> int:
     """How many classifiers judge a stage: a released model is tested as it is, once."""
-    facts = datasets.info(job.world.data).facts
-    return 1 if model else job.evaluation.runs * len(job.evaluation.judges(facts))
+    if model:
+        return 1
+    return job.evaluation.runs * len(job.evaluation.judges(facts(job.world)))
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
@@ -89,3 +90,23 @@ def real_records(job: Job, task: Task) -> SyntheticSet:
     content = [(row.tobytes(), int(n)) for row, n in zip(images.numpy(), labels, strict=True)]
     order = torch.tensor(sorted(range(len(content)), key=content.__getitem__), dtype=torch.long)
     return SyntheticSet(images[order], labels[order])
+
+
+def quality(text: str, stage: int) -> Quality:
+    """Appraise the images released up to `stage` against the parties' real records."""
+    job = Job.parse(text)
+    task = tasks(job.world)[stage]
+    released = released_so_far(job, stage)
+    if isinstance(released, ReleasedModel):
+        raise ValueError("a released model holds no images")
+    test = test_records(job.world)
+    return appraise(
+        released,
+        real_records(job, replace(task, seen=tuple(range(task.data.classes)))),
+        SyntheticSet(test.images, test.labels),
+        task.seen,
+        facts=task.data,
+        setting=job.evaluation,
+        key=(job.seed, "quality", job.method, stage),
+        folder=data_directory(job.world.data_dir) / "scorers",
+    )
