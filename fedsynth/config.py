@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fedsynth.core import Budget
+from fedsynth import population
+from fedsynth.core import UNITS, Budget
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import TRAINING_KEYS, EvalSetting, evaluation_preset
 from fedsynth.kinds import refuse_unfit, suited
 from fedsynth.methods import all_methods, method
+from fedsynth.protection import check_turns, check_units, takes_turns
 from fedsynth.scenario import World, facts, tasks
 from fedsynth.scenario_files import read_yaml, scenario_file
 from fedsynth.settings import build, setting
@@ -39,6 +41,16 @@ class RunConfig:
     method: tuple[str, ...] = setting((), "methods to compare; default: the scenario's")
     epsilon: tuple[float, ...] = setting((1.0, 10.0), "budget(s) of each party", above=0)
     delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
+    unit: str = setting(
+        "record",
+        "what is protected: a record, or a user, that is everything one party holds",
+        choices=UNITS,
+    )
+    users_per_round: int | None = setting(
+        None,
+        "parties asked in a round, of methods that ask some at a time (METHOD.per_round)",
+        at_least=1,
+    )
     seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
     accounting: str = setting(
         "pld",
@@ -82,6 +94,7 @@ class Config:
     methods: Mapping[str, Any]  # name -> its settings
     about: str
     left_out: tuple[str, ...] = ()  # methods of the scenario that cannot handle this kind of data
+    found: tuple[str, ...] = ()  # what data=emnist_users turned out to be, and what was tried
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as written to config.yaml: `resolve` reads them back."""
@@ -199,7 +212,9 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     run = dataclasses.replace(
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
     )
-    world = build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
+    world, found = population.settle(
+        build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
+    )
     evaluation = build(EvalSetting, _evaluation(layers, preset), "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
@@ -207,8 +222,10 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     chosen: dict[str, Any] = {}
     for name in run.method:
         settings = dict(method(name).presets.get(preset or "", {}))
+        if run.users_per_round and takes_turns(name):
+            settings["per_round"] = run.users_per_round
         chosen[name] = build(method(name).Config, {**settings, **_section(layers, name)}, name)
-    return check(Config(run, world, evaluation, chosen, about))
+    return check(Config(run, world, evaluation, chosen, about, found=found))
 
 
 def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -248,6 +265,8 @@ def check(config: Config) -> Config:
     data = facts(config.world)
     refuse_unfit(config.run.method, data)
     config.evaluation.check(data)
+    check_units(config.run.method, config.run.unit)
+    check_turns(config.run.users_per_round, config.world)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(
@@ -264,4 +283,4 @@ def budget(config: Config, name: str, epsilon: float) -> Budget:
     total = epsilon if method(name).private else INFINITY
     published = method(name).paper_convention
     accounting = published if run.accounting == "paper" else run.accounting
-    return Budget(total, run.delta, accounting=accounting)
+    return Budget(total, run.delta, run.unit, accounting=accounting)

@@ -120,6 +120,16 @@ def party_records(world: World, party: int) -> Records:
     return _formed(world, Records(images[chosen], labels[chosen]))
 
 
+def need_data(world: World) -> None:
+    """Fetch or find all data of this world; of users' records nothing is read, they are mapped."""
+    if population.is_one(world):
+        population.everybody(world)
+        datasets.load(world.data, "test", world.data_dir)
+        return
+    for split in datasets.SPLITS:
+        datasets.load(world.data, split, world.data_dir)
+
+
 def test_records(world: World) -> Records:
     """What classifiers are tested on: the test split, or the hold-out where there is one."""
     if not world.holdout:
@@ -164,4 +174,5 @@ def setting_in_words(world: World) -> str:
             f"class-incremental, one head over the classes seen; after each stage tested on "
             f"{tested} of all classes seen so far"
         )
-    return f"{world.parties} parties together, one head over all classes; tested on {tested}"
+    who = "users" if population.is_one(world) else "parties"
+    return f"{world.parties:,} {who} together, one head over all classes; tested on {tested}"
