@@ -41,21 +41,21 @@ def celeba_gender(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, 
     return _read("celeba_gender", split, data_dir, by_gender(split, _folder(data_dir)))
 
 
+def _hair_counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
+    labels = by_hair(split, _folder(data_dir))[1]
+    return tuple(np.bincount(labels, minlength=len(HAIR)).tolist())
+
+
 @dataset(
     DataFacts("celeba_hair", (3, SIDE, SIDE), 3, HALF, HALF),
     train=(),
     test=(),
-    counted=lambda split, data_dir: counts(by_hair(split, _folder(data_dir)), len(HAIR)),
+    counted=_hair_counts,
     about="CelebA: faces with black, blond or brown hair, 32x32 RGB",
 )
 def celeba_hair(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
     """The faces of the part that have just one of the three attributes."""
     return _read("celeba_hair", split, data_dir, by_hair(split, _folder(data_dir)))
-
-
-def counts(labelled: Labelled, classes: int) -> tuple[int, ...]:
-    """How many pictures there are of each class."""
-    return tuple(np.bincount(labelled[1], minlength=classes).tolist())
 
 
 @functools.lru_cache(maxsize=8)

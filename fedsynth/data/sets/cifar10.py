@@ -62,9 +62,9 @@ class _Arrays(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-def _reconstruct(kind: type, shape: tuple[int, ...], code: bytes) -> np.ndarray:
+def _reconstruct(_kind: type, shape: tuple[int, ...], code: bytes) -> np.ndarray:
     """An empty array, which the pickle then fills."""
-    return np.ndarray.__new__(kind, shape, code)
+    return np.empty(shape, code.decode())
 
 
 def _encode(text: str, encoding: str) -> bytes:

@@ -49,13 +49,16 @@ CLASSES = {
 Labelled = tuple[list[str], np.ndarray]  # names of pictures, and their labels
 
 
+def _counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
+    labels = listed(split, _folder(data_dir))[1]
+    return tuple(np.bincount(labels, minlength=len(CLASSES)).tolist())
+
+
 @dataset(
     DataFacts("places365", (3, SIDE, SIDE), len(CLASSES), HALF, HALF),
     train=(),
     test=(),
-    counted=lambda split, data_dir: tuple(
-        np.bincount(listed(split, _folder(data_dir))[1], minlength=len(CLASSES)).tolist()
-    ),
+    counted=_counts,
     about=f"Places365: photographs, 64x64 RGB; {'; '.join(CLASSES)} (eight categories each)",
 )
 def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
