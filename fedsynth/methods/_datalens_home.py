@@ -14,10 +14,8 @@ import io
 import json
 import logging
 import os
-import pickle
 import shutil
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +39,7 @@ class Home:
     def __init__(self, folder: Path, party: int, ensemble: Ensemble) -> None:
         self._folder, self._party, self._ensemble = folder, party, ensemble
         self._saved = folder / "teachers.checkpoint"
-        self._due = 0.0
+        self._due = time.monotonic() + EVERY_SECONDS
 
     def answer(self, request: Request) -> Tally:
         """The counted votes for a request; makes up for what has to be trained before."""
@@ -101,20 +99,22 @@ class Home:
     def _write(self, number: int, content: dict[str, Any]) -> None:
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        path = self._round_file(number)
+        path, body = self._round_file(number), buffer.getvalue()
         with disk_errors(path):
-            atomic_write(path, buffer.getvalue())
+            atomic_write(path, hashlib.sha256(body).digest() + body)
 
     def _read(self, number: int) -> dict[str, Any] | None:
-        try:
-            return dict(torch.load(self._round_file(number), weights_only=True))
-        except FileNotFoundError:
+        path = self._round_file(number)
+        if not path.exists():
             return None
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile):
+        data = path.read_bytes()
+        size = hashlib.sha256().digest_size
+        if hashlib.sha256(data[size:]).digest() != data[:size]:
             raise UserError(
                 f"party {self._party} cannot read what it kept of round {number} of datalens: the "
                 "file is damaged. Start the run anew."
-            ) from None
+            )
+        return dict(torch.load(io.BytesIO(data[size:]), weights_only=True))
 
     def _save_if_due(self) -> None:
         begun = time.monotonic()
