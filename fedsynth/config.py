@@ -18,7 +18,7 @@ import yaml
 from fedsynth import population
 from fedsynth.core import UNITS, Budget
 from fedsynth.errors import UserError, nearest, unknown
-from fedsynth.evaluation.protocols import TRAINING_KEYS, EvalSetting, evaluation_preset
+from fedsynth.evaluation.setting import EvalSetting, layered
 from fedsynth.kinds import refuse_unfit, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.protection import check_turns, check_units, takes_turns
@@ -215,7 +215,8 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     world, found = population.settle(
         build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
     )
-    evaluation = build(EvalSetting, _evaluation(layers, preset), "evaluation")
+    judged = layered([_section([layer], "evaluation") for layer in layers], preset)
+    evaluation = build(EvalSetting, judged, "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
@@ -231,22 +232,6 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
 def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
     """Every item once: a job that is named twice is still one job."""
     return tuple(dict.fromkeys(items))
-
-
-def _evaluation(layers: Sequence[Mapping[str, Any]], preset: str | None) -> dict[str, Any]:
-    """The settings of the evaluation. A protocol with a preset of its own starts from that and from
-    the layer that names it: what earlier layers say of nets, epochs and batches was meant for
-    another protocol."""
-    sections = [_section([layer], "evaluation") for layer in layers]
-    naming = [i for i, section in enumerate(sections) if "protocol" in section]
-    own: Mapping[str, Any] = {}
-    if preset and naming:
-        own = evaluation_preset(str(sections[naming[-1]]["protocol"]), preset)
-        if own:
-            for section in sections[: naming[-1]]:
-                for key in TRAINING_KEYS:
-                    section.pop(key, None)
-    return {**own, **{k: v for section in sections for k, v in section.items()}}
 
 
 def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsynth.engine.absence import gone
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
-from fedsynth.engine.judge import judge, nets
+from fedsynth.engine.judge import judge, nets, quality
 from fedsynth.engine.session import (
     absence_file,
     dropped_out,
@@ -21,6 +21,7 @@ from fedsynth.engine.session import (
     progress_folder,
     release_seconds,
 )
+from fedsynth.evaluation.appraisal import Quality
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.material import EvalResult, read_verdict
 from fedsynth.jobs import paper_epsilon
@@ -33,6 +34,7 @@ from fedsynth.report.store import LEDGER, RunDirectory
 from fedsynth.scenario import tasks
 
 POLL_SECONDS = 0.1
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -43,6 +45,7 @@ class _Course:
     stages: int
     release: Future[None] | None = None
     verdicts: dict[int, list[Future[EvalResult]]] = field(default_factory=dict)
+    qualities: dict[int, Future[Quality | None]] = field(default_factory=dict)
     booked: dict[int, list[EvalResult]] = field(default_factory=dict)
     closed: bool = False
 
@@ -88,6 +91,7 @@ class Runner:
         for stage in range(course.stages):
             if stage not in course.verdicts and self._released_up_to(course.job, stage):
                 course.verdicts[stage] = self._judge(course.job, stage)
+                course.qualities[stage] = self._quality(course.job, stage)
             if stage in course.verdicts and stage not in course.booked:
                 self._book(course, stage)
         if released and len(course.booked) == course.stages:
@@ -116,16 +120,24 @@ class Runner:
         path = self.run.path / _verdict_file(job, stage, net)
         if not path.is_file():
             return self.engine.submit(judge, job.text(), stage, net)
-        known: Future[EvalResult] = Future()
-        known.set_result(read_verdict(path.read_text()))
-        return known
+        return _known(read_verdict(path.read_text()))
+
+    def _quality(self, job: Job, stage: int) -> Future[Quality | None]:
+        """How good a stage's images are, where that is asked for: from disk, or a worker's job."""
+        if not job.evaluation.quality or self.run.holds_model(job.name, stage + 1):
+            return _known(None)
+        path = self.run.path / _quality_file(job, stage)
+        if path.is_file():
+            return _known(Quality(**json.loads(path.read_text())))
+        return self.engine.submit(quality, job.text(), stage)
 
     def _book(self, course: _Course, stage: int) -> None:
         """Write a stage's numbers once all its classifiers are done."""
         job, futures = course.job, course.verdicts[stage]
         everything = [f for fs in course.verdicts.values() for f in fs]
         self.progress.evaluation(job.name, sum(f.done() for f in everything), len(everything))
-        if not all(future.done() for future in futures):
+        seen = course.qualities[stage]
+        if not all(future.done() for future in (*futures, seen)):
             return
         results = [future.result() for future in futures]
         for net, result in enumerate(results):
@@ -133,12 +145,15 @@ class Runner:
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
         if dropped := gone(absence_file(job, stage)):
             rows["parties_gone"] = len(dropped)
+        if found := seen.result():
+            self.run.write_text(_quality_file(job, stage), json.dumps(asdict(found)))
+            rows |= found.rows()
         if results[0].released:
             rows["images"] = results[0].released - self._images_before(course, stage)
         self.run.add_metrics(_keyed(job, stage, rows))
         spent = {
             "seconds_release": release_seconds(job, stage),
-            "seconds_evaluation": sum(r.seconds for r in results),
+            "seconds_evaluation": sum(r.seconds for r in results) + (found.seconds if found else 0),
         }
         self.run.add_timings(_keyed(job, stage, spent))
         course.booked[stage] = results
@@ -212,6 +227,17 @@ def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, .
 
 def _verdict_file(job: Job, stage: int, net: int) -> str:
     return f"curator/{job.name}/verdict-{stage + 1}-{net}.json"
+
+
+def _quality_file(job: Job, stage: int) -> str:
+    return f"curator/{job.name}/quality-{stage + 1}.json"
+
+
+def _known(value: Result) -> Future[Result]:
+    """A future that is over."""
+    future: Future[Result] = Future()
+    future.set_result(value)
+    return future
 
 
 def _closing(job: Job) -> str:

@@ -17,7 +17,8 @@ from fedsynth.config import (
     resolve,
 )
 from fedsynth.errors import UserError
-from fedsynth.evaluation.protocols import EvalSetting, evaluation_preset
+from fedsynth.evaluation.setting import PRESETS as EVALUATIONS
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.methods import all_methods, method
 from fedsynth.scenario import tasks
 from fedsynth.scenario_files import scenario_files
@@ -69,7 +70,7 @@ def test_a_protocol_with_a_preset_of_its_own_starts_from_that(tmp_path):
     path = scenario(tmp_path, presets={"laptop": {"evaluation": cheap}})
     words = [f"scenario={path}", "evaluation.protocol=G", "evaluation.nets=2"]
     laptop = run_of(*words).evaluation
-    own = evaluation_preset("G", "laptop")
+    own = EVALUATIONS["G"]["laptop"]
     assert (laptop.nets, laptop.batch, laptop.width) == (2, 0, 32)
     assert (laptop.suite_images, laptop.max_images) == (own["suite_images"], own["max_images"])
     assert run_of(*words, "preset=paper").evaluation == EvalSetting("G", nets=2)

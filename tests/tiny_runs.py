@@ -11,7 +11,7 @@ from fedsynth.core import IMAGE, TABLE, Budget, Method
 from fedsynth.engine import session
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.methods import all_methods, method
 from fedsynth.privacy.events import flatten
 from fedsynth.privacy.ledger import read_entries, total

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsynth.core import Budget, Method, Plan
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.methods import method as find_method
 from fedsynth.report.store import release_name
 from fedsynth.scenario import World, tasks

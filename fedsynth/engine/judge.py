@@ -11,6 +11,7 @@ from fedsynth.core import ReleasedModel, SyntheticSet, Task
 from fedsynth.data.sources import data_directory
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.anchors import anchor
+from fedsynth.evaluation.appraisal import Quality, appraise
 from fedsynth.evaluation.downstream import score_model, train_and_test
 from fedsynth.evaluation.material import EvalResult, Exam
 from fedsynth.report.store import RunDirectory
@@ -89,3 +90,23 @@ def real_records(job: Job, task: Task) -> SyntheticSet:
     content = [(row.tobytes(), int(n)) for row, n in zip(images.numpy(), labels, strict=True)]
     order = torch.tensor(sorted(range(len(content)), key=content.__getitem__), dtype=torch.long)
     return SyntheticSet(images[order], labels[order])
+
+
+def quality(text: str, stage: int) -> Quality:
+    """Appraise the images released up to `stage` against the parties' real records."""
+    job = Job.parse(text)
+    task = tasks(job.world)[stage]
+    released = released_so_far(job, stage)
+    if isinstance(released, ReleasedModel):
+        raise ValueError("a released model holds no images")
+    test = test_records(job.world)
+    return appraise(
+        released,
+        real_records(job, replace(task, seen=tuple(range(task.data.classes)))),
+        SyntheticSet(test.images, test.labels),
+        task.seen,
+        facts=task.data,
+        setting=job.evaluation,
+        key=(job.seed, "quality", job.method, stage),
+        folder=data_directory(job.world.data_dir) / "scorers",
+    )

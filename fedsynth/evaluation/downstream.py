@@ -28,13 +28,8 @@ from fedsynth.evaluation.material import (
     targets,
     used,
 )
-from fedsynth.evaluation.protocols import (
-    LOOKS_CAPPED,
-    PROTOCOLS,
-    EvalSetting,
-    Protocol,
-    Schedule,
-)
+from fedsynth.evaluation.protocols import LOOKS_CAPPED, PROTOCOLS, Protocol, Schedule
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.models.classifiers import filled_convnet
 from fedsynth.models.gradients import logits, loss_and_gradients
 from fedsynth.models.zoo import classifier

@@ -10,7 +10,7 @@ import torch
 
 from fedsynth.core import DataFacts, SyntheticSet
 from fedsynth.errors import UserError
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.randomness import torch_generator
 
 

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from fedsynth.core import TABLE, DataFacts
-from fedsynth.errors import UserError, nearest, unknown
-from fedsynth.evaluation.suite import SUITE, missing
-from fedsynth.models.zoo import CLASSIFIERS, classifier
-from fedsynth.settings import setting
+from fedsynth.errors import unknown
+from fedsynth.evaluation.suite import SUITE
+from fedsynth.models.zoo import CLASSIFIERS
 
 LOOKS_CAPPED = 20  # tests on the way, of a capped training that is tested on the way
-DTYPES = ("float32", "bfloat16")
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # which paper 001 scales all its data with
 MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
 FLIPLESS = ("mnist",)  # a mirrored digit is another sign
@@ -191,132 +189,3 @@ def protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]
-
-
-PRESETS: dict[str, dict[str, dict[str, int]]] = {
-    "G": {
-        "smoke": {"suite_images": 500, "max_images": 10_000},
-        "laptop": {"suite_images": 5000, "max_images": 100_000},
-    },
-    "L": {
-        "smoke": {"max_images": 20_000, "batch": 16},
-        "laptop": {"max_images": 100_000, "batch": 16},
-    },
-}
-"""What the cheaper forms of a run do of protocols that no scenario has settings for."""
-
-TRAINING_KEYS = ("classifier", "nets", "epochs", "max_images", "batch", "suite_images")
-
-
-def evaluation_preset(name: str, preset: str) -> dict[str, int]:
-    """The settings of a protocol in a preset; none for those that scenarios care for."""
-    return PRESETS.get(name, {}).get(preset, {})
-
-
-LEAST = {"width": 1, "nets": 0, "epochs": 0, "max_images": 0, "batch": 0, "suite_images": 0}
-
-
-@dataclass(frozen=True)
-class EvalSetting:
-    """Which protocol to follow, and where a cheaper run departs from it. The defaults are the
-    protocol itself; 0 means "what the protocol says"."""
-
-    protocol: str = setting("P", f"how classifiers are trained: {', '.join(PROTOCOLS)}")
-    classifier: tuple[str, ...] = setting(
-        (),
-        "what is trained, one or several; default the protocol's own: convnet (P, D, S), keras_cnn "
-        f"(L), all 13 (G). P, D, S, L: {', '.join(CLASSIFIERS)}. G: {', '.join(SUITE)}",
-    )
-    width: int = setting(128, "width of the ConvNet")
-    nets: int = setting(0, "fresh nets of each kind a released set; 0: the protocol's")
-    epochs: int = setting(0, "E, of which P, D and S make E + 1; 0: the protocol's")
-    max_images: int = setting(0, "cap on the image passes of one training; 0: none")
-    batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
-    dtype: str = setting(
-        "float32",
-        "type of matrix products and convolutions in training (bfloat16: as under autocast)",
-        choices=DTYPES,
-    )
-    suite_images: int = setting(
-        0, "G: images that classifiers are fitted on, at most, classes alike; 0: 60,000"
-    )
-
-    def __post_init__(self) -> None:
-        protocol(self.protocol)
-        given = (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
-        object.__setattr__(self, "classifier", tuple(dict.fromkeys(given)))
-        for name in self.classifier:
-            if name not in (known := {*CLASSIFIERS, *SUITE}):
-                raise unknown("classifier", name, known)
-        if self.dtype not in DTYPES:
-            raise unknown("dtype", self.dtype, DTYPES)
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"evaluation {name}={value!r} must be a whole number >= {least}.")
-
-    @property
-    def rules(self) -> Protocol:
-        """The protocol, with the batch and the cap on images of this setting."""
-        rules = protocol(self.protocol)
-        if self.protocol == "G" and self.suite_images:
-            rules = replace(rules, most=self.suite_images)
-        return replace(rules, batch=self.batch) if self.batch else rules
-
-    @property
-    def runs(self) -> int:
-        """How many fresh nets of each kind judge one released set."""
-        return self.nets or protocol(self.protocol).runs
-
-    def judges(self, facts: DataFacts) -> tuple[str, ...]:
-        """The classifiers that judge data of this shape here, by name: those asked for, else the
-        protocol's own, without those of the suite that cannot run (`suite.missing`)."""
-        if self.classifier:
-            return self.classifier
-        own = protocol(self.protocol).judges
-        if own == SUITE:
-            return tuple(n for n in own if n not in missing(facts))
-        return ("mlp",) if facts.kind == TABLE else own
-
-    def check(self, facts: DataFacts) -> None:
-        """Refuse, before anything is computed, a classifier that the protocol does not train or
-        that cannot take such data here."""
-        allowed = protocol(self.protocol).classifiers
-        for name in self.judges(facts):
-            if name not in allowed:
-                raise UserError(
-                    f"evaluation.classifier={name} is not of protocol {self.protocol}."
-                    f"{nearest(name, allowed)} Allowed: {', '.join(allowed)}."
-                )
-            if allowed == SUITE and (reason := missing(facts).get(name)):
-                raise UserError(f"evaluation.classifier={name}: {reason}.")
-            if allowed != SUITE and facts.kind == TABLE and name != "mlp":
-                raise UserError(
-                    f"evaluation.classifier={name} is for images, and data={facts.name} is a "
-                    "table. Allowed for tables: mlp, or evaluation.protocol=G."
-                )
-            if allowed != SUITE:
-                with torch.device("meta"):
-                    classifier(name, facts.shape, facts.classes, self.width)
-
-    def schedule(self, images: int) -> Schedule:
-        """The schedule this setting gives a set of this many images."""
-        used = min(images, self.rules.most or images)
-        return self.rules.schedule(used, self.epochs, self.max_images)
-
-    def named(self, name: str) -> str:
-        """A classifier's name with its width, where that is free."""
-        return f"{name}-{self.width}" if name == "convnet" else name
-
-    def describe(self, images: int) -> str:
-        """What really runs on a set of this size, in one line to print beside the numbers."""
-        names = self.classifier or protocol(self.protocol).judges
-        nets = ", ".join(map(self.named, names)) if len(names) < 7 else f"{len(names)} classifiers"
-        plan = self.schedule(images)
-        rounded = "" if self.dtype == "float32" else f" in {self.dtype}"
-        used = min(images, self.rules.most or images)
-        return (
-            f"protocol {self.protocol}, {nets} x {self.runs}{rounded}, {plan.epochs:.4g} epochs "
-            f"({plan.steps} steps of at most {self.rules.batch}) on {used} images, last epoch, "
-            "one head over the classes seen"
-        )

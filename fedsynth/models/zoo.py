@@ -85,19 +85,27 @@ def alexnet(shape: Shape, classes: int) -> nn.Module:
     )
 
 
-def vgg11(shape: Shape, classes: int) -> nn.Module:
-    """VGG11 with instance norm (9,229,962 parameters at 28x28x1)."""
+def vgg11_features(
+    shape: Shape, norm: Callable[[int], nn.Module], width: int = 64
+) -> tuple[nn.Module, int]:
+    """The convolutions of VGG11 from images to flat features, and how many those are."""
     cells = _cells("vgg11", shape)
     layers: list[nn.Module] = []
     channels = shape[0]
-    for block in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
-        for wide in block:
+    for block in ((1,), (2,), (4, 4), (8, 8), (8, 8)):
+        for times in block:
+            wide = times * width
             padding = 1 + (0 if layers else _grow(shape))
-            layers += [nn.Conv2d(channels, wide, 3, padding=padding), instance_norm(wide)]
-            layers += [nn.ReLU()]
+            layers += [nn.Conv2d(channels, wide, 3, padding=padding), norm(wide), nn.ReLU()]
             channels = wide
         layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512 * cells, classes))
+    return nn.Sequential(*layers, nn.Flatten()), channels * cells
+
+
+def vgg11(shape: Shape, classes: int) -> nn.Module:
+    """VGG11 with instance norm (9,229,962 parameters at 28x28x1)."""
+    convolutions, features = vgg11_features(shape, instance_norm)
+    return nn.Sequential(*convolutions.children(), nn.Linear(features, classes))
 
 
 class _Residual(nn.Module):

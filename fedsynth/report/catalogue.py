@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fedsynth.config import RunConfig
 from fedsynth.data import datasets, partition
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.methods import all_methods
 from fedsynth.scenario import World
 from fedsynth.scenario_files import read_yaml, scenario_files

@@ -14,7 +14,7 @@ from fedsynth.evaluation import anchors
 from fedsynth.evaluation.anchors import anchor
 from fedsynth.evaluation.downstream import train_and_test
 from fedsynth.evaluation.material import Exam
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.randomness import torch_generator
 
 FACTS = DataFacts("file:my data/x.npz", (1, 4, 4), 3, (0.2,), (0.4,))

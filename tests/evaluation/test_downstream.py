@@ -19,7 +19,8 @@ from fedsynth.errors import UserError
 from fedsynth.evaluation import downstream
 from fedsynth.evaluation.downstream import score_model, train_and_test
 from fedsynth.evaluation.material import EvalResult, positions, targets, used
-from fedsynth.evaluation.protocols import EvalSetting, protocol
+from fedsynth.evaluation.protocols import protocol
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.models.classifiers import ConvNet
 from fedsynth.randomness import default_seed, torch_generator
 

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from fedsynth.core import DataFacts
 from fedsynth.errors import UserError
-from fedsynth.evaluation.protocols import (
-    MIN_STEPS,
-    PROTOCOLS,
-    TRAINING_KEYS,
-    EvalSetting,
-    evaluation_preset,
-    protocol,
-)
+from fedsynth.evaluation.protocols import MIN_STEPS, PROTOCOLS, protocol
+from fedsynth.evaluation.setting import PRESETS, TRAINING_KEYS, EvalSetting
 
 MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
 CIFAR = DataFacts("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
@@ -152,10 +146,10 @@ def test_every_protocol_judges_digits_and_one_name_is_a_list_of_one() -> None:
 @pytest.mark.parametrize("name", ["G", "L"])
 @pytest.mark.parametrize("preset", ["smoke", "laptop"])
 def test_cheaper_forms_are_settings(name: str, preset: str) -> None:
-    cheap = EvalSetting(name, **evaluation_preset(name, preset))
+    cheap = EvalSetting(name, **PRESETS[name][preset])
     assert cheap.schedule(60_000).steps < EvalSetting(name).schedule(60_000).steps
-    assert evaluation_preset(name, "paper") == {}
-    assert set(evaluation_preset(name, preset)) <= set(TRAINING_KEYS)
+    assert "paper" not in PRESETS[name]
+    assert set(PRESETS[name][preset]) <= set(TRAINING_KEYS)
 
 
 def test_strategies_know_their_data() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsynth.core import TABLE, DataFacts
 from fedsynth.errors import UserError
 from fedsynth.evaluation import suite
-from fedsynth.evaluation.protocols import EvalSetting
+from fedsynth.evaluation.setting import EvalSetting
 from fedsynth.evaluation.suite import CLASSICAL, SUITE, fit_and_predict
 from fedsynth.randomness import torch_generator
 
