@@ -52,6 +52,26 @@ class Part:
         return Records(records.images[chosen], records.labels[chosen])
 
 
+@dataclass(frozen=True)
+class OfClass:
+    """The records of one class, a part of the partition by class."""
+
+    name: int
+    classes: int  # of the data set
+
+    def event(self, inner: DpEvent, unit: str) -> DpEvent:
+        """What `inner` on this class costs: a user may have records of all."""
+        return inner if unit == USER else one_part("classes", self.name, self.classes, inner)
+
+    def records(self, private: Private) -> Sealed[Records]:
+        """The records of this class."""
+        return private.remember(f"class {self.name}", self._mine)
+
+    def _mine(self, records: Records) -> Records:
+        chosen = torch.nonzero(records.labels == self.name).flatten()
+        return Records(records.images[chosen], records.labels[chosen])
+
+
 def part_numbers(records: Records, partition: str, parts: int) -> torch.Tensor:
     """The part of every record, int64 [n]: a function of the record and the partition alone."""
     numbers = record_hashes(records, partition) % np.uint64(parts)
