@@ -4,11 +4,16 @@ Each record belongs to the teacher that a hash of its own content names, so addi
 record changes what one teacher learns from and nothing else. A teacher without records abstains.
 Stacks of teachers are independent of one another and their votes are whole numbers, so the count is
 the same in whatever order and on however many threads they are trained.
+
+Between rounds a teacher keeps its weights and Adam's mean of squares. The mean of gradients starts
+every round at the round's first gradient; with a decay of 0.5 a round later little is left of it,
+and it would take half as much memory again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -111,15 +116,14 @@ def unfolded(images: Tensor, like: Tensor) -> Tensor:
     return windows(images.to(like.device, like.dtype).permute(0, 2, 3, 1).contiguous())
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Stack:
-    """Some teachers: parameters and Adam's two means, each flat."""
+    """Some teachers: parameters and Adam's mean of squares, each flat."""
 
     start: int  # the number of the first teacher
     teachers: int
     flat: Tensor
-    first: Tensor
-    second: Tensor
+    squares: Tensor
 
 
 class Ensemble:
@@ -145,6 +149,7 @@ class Ensemble:
         self.labels = lookup[records.labels]
         self.dtype = getattr(torch, cfg.dtype)
         self.stacks: list[_Stack] = []
+        self._memory: mmap.mmap | None = None
         self.done = 0  # rounds that the teachers have been through
         self.whole = False  # no round was broken off in the middle
         at_once = len(task.parties) * task.stages
@@ -153,31 +158,44 @@ class Ensemble:
     @property
     def bytes(self) -> int:
         """What the teachers and their optimisers take."""
-        return 3 * self.dtype.itemsize * self.shape.parameters * len(self.members.sizes)
+        return 2 * self.dtype.itemsize * self.shape.parameters * len(self.members.sizes)
 
     def begin(self) -> None:
         """Fresh teachers."""
         teachers = len(self.members.sizes)
+        if not self.stacks:
+            self.stacks = self._allocated(teachers)
+        for stack in self.stacks:
+            generator = torch_generator(*self.key, "teachers", stack.start)
+            stack.flat.copy_(initial(self.shape, stack.teachers, generator, self.dtype))
+            stack.squares.zero_()
+        self.done, self.whole = 0, True
+
+    def _allocated(self, teachers: int) -> list[_Stack]:
+        """Memory for all teachers: on the CPU one piece from the system, which takes it back whole
+        at the end, whatever the allocator of this process likes to keep."""
         free = psutil.virtual_memory().available
-        if not self.stacks and self.bytes > free:
+        if self.device.type != "cpu":
+            state = torch.empty(2, self.bytes // 2, dtype=torch.uint8, device=self.device)
+        elif self.bytes > free:
             raise UserError(
                 f"{teachers:,} teachers of datalens take {self.bytes / 1e9:.1f} GB, and this "
                 f"machine has {free / 1e9:.1f} GB free. Host fewer (datalens.teachers), or run one "
                 "budget and seed at a time."
             )
-        self.stacks = []
-        for start in range(0, teachers, STACK):
-            count = min(STACK, teachers - start)
-            generator = torch_generator(*self.key, "teachers", start)
-            flat = initial(self.shape, count, generator, self.dtype).to(self.device)
-            self.stacks.append(
-                _Stack(start, count, flat, torch.zeros_like(flat), torch.zeros_like(flat))
-            )
-        self.done, self.whole = 0, True
+        else:
+            self._memory = mmap.mmap(-1, self.bytes)
+            state = torch.frombuffer(self._memory, dtype=torch.uint8).view(2, -1)
+        flat, squares = state.view(self.dtype)
+        starts = range(0, teachers, STACK)
+        sizes = [min(STACK, teachers - start) for start in starts]
+        numbers = [size * self.shape.parameters for size in sizes]
+        parts = zip(starts, sizes, flat.split(numbers), squares.split(numbers), strict=True)
+        return [_Stack(*part) for part in parts]
 
     def end(self) -> None:
         """Give the memory back."""
-        self.stacks, self.whole = [], False
+        self.stacks, self._memory, self.whole = [], None, False
 
     def round(self, question: Question, *, votes: bool = True) -> Tally | None:
         """Train all teachers for one round and count their votes; without `votes`, train only."""
@@ -191,9 +209,9 @@ class Ensemble:
 
         def ballots() -> Iterator[Tensor]:
             """Trains stack after stack, as long as there are any, and hands out their ballots."""
-            scratch = torch.empty_like(self.stacks[0].flat)
+            scratch = self.stacks[0].flat.new_empty(2, len(self.stacks[0].flat))
             while (stack := next_of(waiting, lock)) is not None:
-                self._train(stack, question, batch, scratch[: len(stack.flat)])
+                self._train(stack, question, batch, scratch[:, : len(stack.flat)])
                 if votes:
                     yield self._votes(stack, question)
 
@@ -213,12 +231,16 @@ class Ensemble:
         codes = torch.arange(mine.shape[1], device=self.device)
         rows = torch.cat([real, question.made[codes, labels]], 1)
         model = TeacherStack(self.shape, self.shape.views(stack.flat, stack.teachers))
-        grads = self.shape.views(scratch, stack.teachers)
+        slopes, mean = scratch
+        grads = self.shape.views(slopes, stack.teachers)
+        mean.zero_()
         both = labels.repeat(1, 2)
         for step in range(self._steps(question.number)):
             model.training_gradient(rows, both, grads)
+            if question.number and step == 0:
+                mean.copy_(slopes)
             done = self._steps_before(question.number) + step
-            adam_step(stack.flat, scratch, stack.first, stack.second, done)
+            adam_step(stack.flat, slopes, mean, stack.squares, done)
 
     def _votes(self, stack: _Stack, question: Question) -> Tensor:
         model = TeacherStack(self.shape, self.shape.views(stack.flat, stack.teachers))
@@ -244,7 +266,7 @@ class Ensemble:
 
     def tensors(self) -> Sequence[Tensor]:
         """Everything that changes, in order."""
-        return [part for s in self.stacks for part in (s.flat, s.first, s.second)]
+        return [part for s in self.stacks for part in (s.flat, s.squares)]
 
 
 def next_of(stacks: Iterator[_Stack], lock: threading.Lock) -> _Stack | None:

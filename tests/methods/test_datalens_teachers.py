@@ -65,7 +65,7 @@ def after(of: Ensemble, rounds: int) -> tuple[list[torch.Tensor], list[torch.Ten
         counts.append(of.round(asked).sums)
     states: list[list[torch.Tensor]] = [[] for _ in range(12)]
     for stack in of.stacks:
-        for flat in (stack.flat, stack.first, stack.second):
+        for flat in (stack.flat, stack.squares):
             for view in of.shape.views(flat, stack.teachers).values():
                 for i in range(stack.teachers):
                     states[stack.start + i].append(view[i].flatten().float())
