@@ -4,7 +4,8 @@ In every step a fresh, untrained network embeds the synthetic images of a class,
 so that their features resemble those of the class's real records. Only the real features are
 private; whoever supplies them decides what they cost, and everything in this file is
 post-processing. All classes go through one forward: each under its own siamese augmentation, the
-same for its real and its synthetic images.
+same for its real and its synthetic images. Rows of a table are seen through a linear layer in
+place of the network, and are not augmented.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
-from fedsynth.core import DataFacts, PartyFacts, SyntheticSet
+from fedsynth.core import TABLE, DataFacts, PartyFacts, SyntheticSet
 from fedsynth.data.scaling import Scale
 from fedsynth.evaluation.augment import Params, apply, draw
 from fedsynth.evaluation.protocols import protocol
-from fedsynth.models.classifiers import make_convnet
-from fedsynth.models.features import Features
-from fedsynth.randomness import torch_generator
+from fedsynth.models.classifiers import bare_convnet, make_convnet
+from fedsynth.models.features import Features, LinearFeatures
+from fedsynth.randomness import default_seed, torch_generator
 from fedsynth.settings import setting
 
 RARE = 2.0  # no class is sampled more than so many times as densely as the party's average class
@@ -44,6 +46,9 @@ class DistributionConfig:
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
     dtype: str = setting("float32", "arithmetic of the networks", choices=("float32", "bfloat16"))
+    linear: int = setting(
+        64, "features of a row of a table, seen through a linear layer", at_least=1
+    )
 
 
 def class_rates(group: int, facts: PartyFacts) -> dict[int, float]:
@@ -61,12 +66,29 @@ def expected_records(rates: Mapping[int, float], facts: PartyFacts) -> torch.Ten
     return torch.tensor([rate * facts.class_counts[c] for c, rate in rates.items()])
 
 
+def refuse_what_cannot_be_seen(cfg: DistributionConfig, data: DataFacts) -> None:
+    """A UserError for sizes the network cannot see, before anything is spent."""
+    if data.kind != TABLE:
+        bare_convnet(cfg.width, data)
+
+
+def extractor(
+    cfg: DistributionConfig, data: DataFacts, key: tuple[object, ...], device: torch.device | str
+) -> Features | LinearFeatures:
+    """A fresh network, or for a table a linear layer, whose weights depend on the key alone."""
+    if data.kind == TABLE:
+        with default_seed(*key):
+            return LinearFeatures(nn.Linear(data.shape[0], cfg.linear).to(device))
+    net = make_convnet(cfg.width, data, 1, *key).to(device)
+    return Features(net, getattr(torch, cfg.dtype))
+
+
 @dataclass(frozen=True)
 class Step:
     """What is public about one step: its network and, by class, its augmentation."""
 
     rate: float  # of the images
-    features: Features
+    features: Features | LinearFeatures
     draws: Mapping[int, Params]
 
 
@@ -99,18 +121,20 @@ class CondensedImages:
     @property
     def width(self) -> int:
         """How many features an image has."""
+        if self.data.kind == TABLE:
+            return self.cfg.linear
         net = make_convnet(self.cfg.width, self.data, 1, "width")
         return int(net.classifier.in_features)
 
     def step(self, number: int) -> Step:
         """The fresh network of one step and the augmentation of each class."""
-        net = make_convnet(self.cfg.width, self.data, 1, *self.key, "network", number)
+        key = (*self.key, "network", number)
+        features = extractor(self.cfg, self.data, key, self.images.device)
         generator = torch_generator(*self.key, "augmentation", number)
         strategy = protocol("D").strategy(self.data)
-        wanted = self.classes if self.cfg.augmentation == "dsa" else ()
+        wanted = self.classes if strategy and self.cfg.augmentation == "dsa" else ()
         draws = {name: draw(generator, strategy) for name in wanted}
-        net = net.to(self.images.device)
-        return Step(self._rate(number), Features(net, getattr(torch, self.cfg.dtype)), draws)
+        return Step(self._rate(number), features, draws)
 
     def _rate(self, number: int) -> float:
         """The learning rate of a step: what noise moves the images by shrinks along with it."""

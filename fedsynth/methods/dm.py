@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     Method,
     Outcome,
@@ -22,10 +24,14 @@ from fedsynth.core import (
     Task,
     Work,
 )
-from fedsynth.methods._distribution import CondensedImages, DistributionConfig, Step
+from fedsynth.methods._distribution import (
+    CondensedImages,
+    DistributionConfig,
+    Step,
+    refuse_what_cannot_be_seen,
+)
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods.psg import pooled
-from fedsynth.models.classifiers import bare_convnet
 from fedsynth.privacy.events import disclosed
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private, Records
@@ -48,6 +54,7 @@ class DM(Method):
     summary = "NOT private: NDPDC's loop on exact mean features, to tell the loop from the noise"
     source = "Zhao and Bilen 2023, Dataset Condensation with Distribution Matching"
     private = False
+    kinds = (IMAGE, TABLE)
     Config = DMConfig
     presets = {
         "smoke": {"width": 32, "image_rate": 10.0, "iterations": 10, "batch": 64},
@@ -67,7 +74,7 @@ class DM(Method):
                 work=(Work("train", cfg.width, images, cfg.iterations),),
             )
 
-        bare_convnet(cfg.width, task.data)  # refuses sizes it cannot see before anything is spent
+        refuse_what_cannot_be_seen(cfg, task.data)
         parties = tuple(share(f.party, f.records, len(f.class_counts)) for f in task.parties)
         return Plan(self.name, task, budget, parties)
 

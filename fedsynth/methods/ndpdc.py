@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     Method,
     Outcome,
@@ -31,10 +33,10 @@ from fedsynth.methods._distribution import (
     DistributionConfig,
     class_rates,
     expected_records,
+    refuse_what_cannot_be_seen,
 )
 from fedsynth.methods._matching import set_bytes
 from fedsynth.methods.psg import pooled
-from fedsynth.models.classifiers import bare_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
@@ -60,6 +62,7 @@ class NDPDC(Method):
     summary = "Images matched to clipped, noised feature sums of random networks"
     source = "Zheng and Li, Differentially Private Dataset Condensation (NDPDC)"
     paper_convention = "rdp_improved_2000"
+    kinds = (IMAGE, TABLE)
     Config = NDPDCConfig
     presets = {
         "smoke": {"width": 32, "image_rate": 10.0, "iterations": 20},
@@ -68,7 +71,7 @@ class NDPDC(Method):
     }
 
     def plan(self, cfg: NDPDCConfig, task: Task, budget: Budget) -> Plan:
-        bare_convnet(cfg.width, task.data)  # refuses sizes it cannot see before anything is spent
+        refuse_what_cannot_be_seen(cfg, task.data)
         parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
         assumes = ("the number of records of each class at each party",)
         return Plan(self.name, task, budget, parties, assumes=assumes)

@@ -18,6 +18,8 @@ from functools import partial
 import torch
 
 from fedsynth.core import (
+    IMAGE,
+    TABLE,
     Budget,
     DataFacts,
     Method,
@@ -36,10 +38,10 @@ from fedsynth.methods._distribution import (
     Step,
     class_rates,
     expected_records,
+    refuse_what_cannot_be_seen,
 )
 from fedsynth.methods._joint import JointConfig, party_sum, placed
 from fedsynth.methods.ndpdc import NDPDC, NDPDCConfig
-from fedsynth.models.classifiers import bare_convnet
 from fedsynth.privacy.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
@@ -59,11 +61,12 @@ class NDPDCJoint(Method):
     summary = "NDPDC as a conversation: one set, matched to the sum of all parties' feature sums"
     source = "this project, after Zheng and Li"
     paper_convention = NDPDC.paper_convention
+    kinds = (IMAGE, TABLE)
     Config = NDPDCJointConfig
     presets = NDPDC.presets
 
     def plan(self, cfg: NDPDCJointConfig, task: Task, budget: Budget) -> Plan:
-        bare_convnet(cfg.width, task.data)  # refuses sizes it cannot see before anything is spent
+        refuse_what_cannot_be_seen(cfg, task.data)
         rate = max(class_rates(cfg.group, together(task.parties)).values())
         noise = cfg.noise or poisson_gaussian_multiplier(
             rate, cfg.iterations, budget.epsilon, budget.delta, budget.accounting

@@ -80,6 +80,28 @@ class Features:
         return MeanPool(module) if isinstance(module, nn.AvgPool2d) else Relu()
 
 
+class LinearFeatures:
+    """The same of a linear layer, for rows of a table."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self._layer = layer
+        self._shape: torch.Size | None = None
+
+    @torch.no_grad()
+    def rows(self, records: Tensor, *, keep: bool = False) -> Tensor:
+        """The features of each record: [n, features]."""
+        self._shape = records.shape if keep else None
+        flat: Tensor = self._layer(records.flatten(1))
+        return flat
+
+    @torch.no_grad()
+    def pull_back(self, slopes: Tensor) -> Tensor:
+        """The gradient at the records of the last `rows(..., keep=True)`."""
+        if self._shape is None:
+            raise ValueError("there is nothing to go back to: keep the rows first")
+        return (slopes @ self._layer.weight).view(self._shape)
+
+
 class _FirstBlock(FirstBlock):
     """`FirstBlock` with the gradient at the image.
 
