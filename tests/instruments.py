@@ -120,6 +120,7 @@ class Fuse:
             (checkpoint._Files, "save"),
             (RunDirectory, "write_bytes"),
             (StageParties, "ask"),
+            (StageParties, "ask_sum"),
             (NoiseStream, "gaussian_like"),
         ):
             patch.setattr(owner, name, self._around(getattr(owner, name)))

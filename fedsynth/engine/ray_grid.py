@@ -42,6 +42,8 @@ class RayWorker:
         self._current: tuple[int, float] | None = None
         self._failed_start: Exception | None = None
         try:
+            import fedsynth.engine.session  # noqa: F401 - now, not in a party's time to answer
+
             self._host = PartyHost(make_client_app(pickle.loads(answer)))
         except Exception as error:
             self._failed_start = error  # an actor that raises here dies without a clear word

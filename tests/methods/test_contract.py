@@ -32,6 +32,7 @@ from fedsynth.report.store import RunDirectory
 from fedsynth.scenario import party_records, tasks
 from fedsynth.settings import build, describe
 
+IN_SHARES = {"at": "distributed"}  # one party alone has all shares, so this needs parties together
 NAMES = list(all_methods())
 PRIVATE = [name for name in NAMES if all_methods()[name].private]
 
@@ -55,12 +56,14 @@ class Case:
 CASES = [
     *(Case(name, world) for name in NAMES for world in tiny.worlds(name)),
     *(Case(name, "in_turn", changes) for name in NAMES for changes in tiny.variants(name)),
+    *(Case(name, "together", IN_SHARES) for name in NAMES if IN_SHARES in tiny.variants(name)),
 ]
 PLAIN = [case for case in CASES if not case.changes]
+OF_MANY = [case for case in CASES if case.world != "in_turn" or not case.changes]
 
 each_method = pytest.mark.parametrize("name", NAMES)
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
-each_plain_case = pytest.mark.parametrize("case", PLAIN, ids=str)
+each_case_of_many = pytest.mark.parametrize("case", OF_MANY, ids=str)
 each_private_case = pytest.mark.parametrize(
     "case", [case for case in CASES if case.name in PRIVATE], ids=str
 )
@@ -302,7 +305,7 @@ def saved_every_round(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("saved_every_round")
-@each_plain_case
+@each_case_of_many
 def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path):
     """Two crashes one after the other, at moments drawn anew for every case."""
     _, expected = undisturbed(case)
@@ -325,7 +328,7 @@ def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path
 # Engines
 
 
-@each_plain_case
+@each_case_of_many
 def test_one_worker_equals_two_and_none(case, undisturbed, one_worker, two_workers, tmp_path):
     _, expected = undisturbed(case)
     engines = (one_worker, two_workers) if case.world == "together" else (two_workers,)
