@@ -36,12 +36,13 @@ from fedsynth.core import (
     Task,
     Work,
 )
-from fedsynth.models.generators import ConvCondGen, make_generator
+from fedsynth.methods._generating import LearningGenerator
+from fedsynth.methods._grounds import ground
 from fedsynth.privacy.calibration import noise_multiplier
 from fedsynth.privacy.events import composed, gaussian
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
-from fedsynth.randomness import torch_generator
+from fedsynth.randomness import default_seed
 from fedsynth.settings import setting
 
 LEAST_WEIGHT = 1e-3  # of a class whose noised count says it is not there
@@ -56,11 +57,15 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Rows [n, width] of norm at most one, for pixels [n, c, h, w] in [0, 1]."""
+        """Rows [n, width] of norm at most one, for records [n, c, h, w] in [0, 1]."""
 
-    def sums(self, pixels: Tensor, shares: Tensor) -> Tensor:
+    def of_drawn(self, drawn: Tensor) -> Tensor:
+        """The same of what the generator draws, where that is not in the form of records."""
+        return self(drawn)
+
+    def sums(self, drawn: Tensor, shares: Tensor) -> Tensor:
         """Weighted sums of rows, [k, width] for `shares` [n, k]; a map may know a quicker way."""
-        return shares.t() @ self(pixels)
+        return shares.t() @ self.of_drawn(drawn)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class EmbeddingMethod(Method):
 
     def plan(self, cfg: EmbeddingConfig, task: Task, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            ConvCondGen(cfg.code, len(task.classes), task.data.shape)
+            ground(task.data).generator(cfg.code, len(task.classes))
         by_paper = budget.accounting == self.paper_convention
         counted = paper_event if by_paper else event
         noise = cfg.noise or noise_multiplier(
@@ -218,42 +223,32 @@ class GeneratorTrainer:
         device: torch.device | str = "cpu",
     ) -> None:
         """`weights` are the shares of the classes among generated labels."""
-        self.cfg, self.weights, self.key, self.device = cfg, weights, key, device
-        net = make_generator(ConvCondGen, cfg.code, len(weights), data, *key, "generator")
-        self.net: nn.Module = net.to(device)
-        self.adam = torch.optim.Adam(self.net.parameters(), cfg.rate)
+        self.cfg = cfg
+        self.ground = ground(data)
+        with default_seed(*key, "generator"):
+            net = self.ground.generator(cfg.code, len(weights)).to(device)
+        adam = torch.optim.Adam(net.parameters(), cfg.rate)
+        self.learner = LearningGenerator(
+            net, adam, code=cfg.code, weights=weights, key=key, device=device
+        )
+        # With noised weights, classes are compared by their own means: rare ones count as much.
+        self.emphasis = 1 / weights if cfg.labels == "noised" else torch.ones(len(weights))
+        self.emphasis = self.emphasis.to(device)
 
     @property
     def state(self) -> dict[str, object]:
         """What a checkpoint must keep; restored in place."""
-        return {"generator": self.net, "adam": self.adam}
+        return self.learner.state
 
     def step(self, number: int, features: FeatureMap, wanted: Tensor) -> None:
         """One step of Adam on the squared distance between generated and released embedding."""
-        for group in self.adam.param_groups:
+        for group in self.learner.optimiser.param_groups:
             group["lr"] = self.cfg.rate * self.cfg.decay ** (number * FIFTHS // self.cfg.steps)
-        generator = torch_generator(*self.key, "batch", number)
-        n = self.cfg.gen_batch
-        labels = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        codes = torch.randn((n, self.cfg.code), generator=generator).to(self.device)
-        self.net.train()
-        images = self.net(codes, labels.to(self.device))
-        shares = nn.functional.one_hot(labels, len(self.weights)).to(images) / n
-        loss = (wanted - features.sums(images, shares)).square().sum()
-        self.adam.zero_grad()
-        loss.backward()
-        self.adam.step()
+        drawn, labels = self.learner.batch(number, self.cfg.gen_batch)
+        shares = nn.functional.one_hot(labels, len(wanted)).to(drawn) / self.cfg.gen_batch
+        apart = (wanted - features.sums(drawn, shares)) * self.emphasis.unsqueeze(1)
+        self.learner.descend(apart.square().sum())
 
-    @torch.no_grad()
     def sample(self, classes: Sequence[int]) -> SyntheticSet:
-        """`spc` images a class, or as many by class weight (at least one of each)."""
-        self.net.eval()
-        counts = (self.weights * len(classes) * self.cfg.spc).round().long().clamp_min(1)
-        places = torch.repeat_interleave(torch.arange(len(classes)), counts)
-        generator = torch_generator(*self.key, "sample")
-        codes = torch.randn((len(places), self.cfg.code), generator=generator)
-        images = [
-            self.net(some.to(self.device), mine.to(self.device)).cpu()
-            for some, mine in zip(codes.split(1000), places.split(1000), strict=True)
-        ]
-        return SyntheticSet(torch.cat(images), torch.tensor(classes)[places])
+        """`spc` records a class, or as many by class weight (at least one of each)."""
+        return self.learner.sample(classes, self.cfg.spc, self.ground.leave)

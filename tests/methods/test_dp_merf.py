@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from fedsynth.core import Budget, DataFacts, PartyFacts, PartyPlan, Request
+from fedsynth.data import datasets, tables
 from fedsynth.methods import method
 from fedsynth.methods._embedding import GeneratorTrainer, paper_event, pooled_means
 from fedsynth.methods._embedding import event as spent
@@ -178,6 +179,77 @@ def test_training_brings_the_generator_closer_to_the_embedding():
     found = trainer.sample((7, 5))
     for name, target in zip((7, 5), targets, strict=True):
         assert (found.images[found.labels == name].mean(0) - target).abs().mean() < 0.2
+
+
+TABLE = datasets.info("made_table").facts
+
+
+def table(n: int, seed: int = 0) -> torch.Tensor:
+    """Records of the made table: numbers anywhere, categories at their codes."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.rand((n, len(TABLE.columns), 1, 1), generator=generator)
+    numbers, categories = tables.one_hot(TABLE, rows)
+    return tables.from_one_hot(TABLE, numbers, categories)
+
+
+@given(st.integers(0, 1000), st.floats(0.0, 0.99), st.integers(2, 50))
+@settings(max_examples=20, deadline=None)
+def test_features_of_tables_have_norm_one(seed, categories, features):
+    cfg = DPMERFConfig(features=features, categories=categories)
+    phi = MERF.features(cfg, TABLE, seed)
+    rows = phi(table(6, seed))
+    assert rows.shape == (6, MERF.width(cfg, TABLE)) == (6, phi.width)
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(6), rtol=0, atol=1e-6)
+
+
+def test_products_of_table_features_are_a_gaussian_kernel_and_the_share_that_agrees():
+    rows = table(12)
+    phi = MERF.features(DPMERFConfig(features=4000, scale=0.5, categories=0.3), TABLE, 0)
+    numeric = [i for i, c in enumerate(TABLE.columns) if not c.categories]
+    named = [i for i, c in enumerate(TABLE.columns) if c.categories]
+    x, names = rows[:, numeric].flatten(1), rows[:, named].flatten(1)
+    kernel = torch.exp(-torch.cdist(x, x).square() / (2 * 0.5))
+    agree = (names[:, None] == names[None]).float().mean(-1)
+    found = phi(rows) @ phi(rows).t()
+    torch.testing.assert_close(found, 0.7 * kernel + 0.3 * agree, rtol=0, atol=0.06)
+
+
+def test_a_table_is_drawn_that_resembles_the_one_embedded():
+    """Class 1 is old and smokes; class 0 is young, rarer, and does not."""
+    rows, labels = table(400), (torch.arange(400) % 4 > 0).long()
+    place = {column.name: i for i, column in enumerate(TABLE.columns)}
+    rows[:, place["age"], 0, 0] = torch.where(labels == 1, 0.8, 0.2)
+    rows[:, place["smokes"], 0, 0] = labels.float()
+    cfg = DPMERFConfig(features=200, steps=150, spc=100, labels="noised")
+    phi = MERF.features(cfg, TABLE, 0)
+    wanted = F.one_hot(labels).float().t() @ phi(rows) / 400
+    trainer = GeneratorTrainer(cfg, TABLE, torch.tensor([0.25, 0.75]), ("table",))
+    for step in range(cfg.steps):
+        trainer.step(step, phi, wanted)
+    drawn = trainer.sample((0, 1))
+    assert drawn.images.shape == (200, len(TABLE.columns), 1, 1)
+    assert Counter(drawn.labels.tolist()) == {0: 50, 1: 150}
+    codes, _ = tables.one_hot(TABLE, drawn.images)
+    for name, age in ((0, 0.2), (1, 0.8)):
+        mine = drawn.images[drawn.labels == name]
+        assert mine[:, place["age"]].mean().item() == pytest.approx(age, abs=0.1)
+        assert (mine[:, place["smokes"]] == name).float().mean() > 0.9
+    assert 0 <= codes.min() <= codes.max() <= 1
+
+
+def test_with_noised_weights_every_class_counts_by_its_own_mean():
+    """A class of a hundredth is learnt as well as one of a half."""
+    data = DataFacts("tiny", (1, 8, 8), 2, (0.5,), (0.25,))
+    phi = RandomFourier(64, 200, 8.0, ("rare",))
+    targets = torch.zeros(2, 1, 8, 8)
+    targets[1, :, 4:] = 1.0
+    shares = torch.tensor([0.97, 0.03])
+    cfg = DPMERFConfig(steps=120, gen_batch=64, spc=200, labels="noised")
+    trainer = GeneratorTrainer(cfg, data, shares, ("rare",))
+    for step in range(cfg.steps):
+        trainer.step(step, phi, phi(targets) * shares[:, None])
+    found = trainer.sample((0, 1))
+    assert (found.images[found.labels == 1].mean(0) - targets[1]).abs().mean() < 0.2
 
 
 def test_images_follow_the_class_weights_and_no_class_is_left_out():
