@@ -59,9 +59,9 @@ class OfClass:
     name: int
     classes: int  # of the data set
 
-    def event(self, inner: DpEvent, unit: str) -> DpEvent:
-        """What `inner` on this class costs: a user may have records of all."""
-        return inner if unit == USER else one_part("classes", self.name, self.classes, inner)
+    def event(self, inner: DpEvent) -> DpEvent:
+        """What `inner` on this class costs a record."""
+        return one_part("classes", self.name, self.classes, inner)
 
     def records(self, private: Private) -> Sealed[Records]:
         """The records of this class."""

@@ -41,7 +41,7 @@ class LossGradientMechanisms(Till):
         of_class: OfClass | None = None,
         call: int = 0,
     ) -> list[torch.Tensor]:
-        """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).
+        """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2); per record.
 
         `inputs` turns pixels [n, c, h, w] in [0, 1] and class names [n] into what the model reads,
         row i a function of record i alone; `loss` turns outputs and class names into one number a
@@ -53,7 +53,7 @@ class LossGradientMechanisms(Till):
         event = poisson(sampling_rate, gaussian(noise_multiplier))
         records = private.records
         if of_class is not None:
-            event = of_class.event(event, self._ledger.budget.unit)
+            event = of_class.event(event)
             records = of_class.records(private)
         streams = self._pay(event, call, CURATOR)
         mine = open_for_guard(records)

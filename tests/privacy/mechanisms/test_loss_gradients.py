@@ -44,8 +44,8 @@ def inputs(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
     return rows_with_labels(pixels, names, 3)
 
 
-def answer(path: Path, data: Records, *, unit: str = "record", **terms) -> list[torch.Tensor]:
-    budget = Budget(float("inf"), 1e-5, unit=unit)
+def answer(path: Path, data: Records, **terms) -> list[torch.Tensor]:
+    budget = Budget(float("inf"), 1e-5)
     ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, key=KEY)
     guard = Guard(
         plan=PartyPlan(0, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
@@ -89,14 +89,13 @@ def test_noise_has_the_promised_scale_and_is_there_without_records(tmp_path):
     assert noise.std().item() == pytest.approx(1.5, rel=0.05)
 
 
-@pytest.mark.parametrize(("unit", "of_class", "event"), [
-    ("record", None, poisson(0.3, gaussian(2.0))),
-    ("record", OfClass(1, 3), one_part("classes", 1, 3, poisson(0.3, gaussian(2.0)))),
-    ("user", OfClass(1, 3), poisson(0.3, gaussian(2.0))),
+@pytest.mark.parametrize(("of_class", "event"), [
+    (None, poisson(0.3, gaussian(2.0))),
+    (OfClass(1, 3), one_part("classes", 1, 3, poisson(0.3, gaussian(2.0)))),
 ])  # fmt: skip
-def test_what_is_charged(tmp_path, unit, of_class, event):
+def test_what_is_charged(tmp_path, of_class, event):
     terms = {"noise_multiplier": 2.0, "sampling_rate": 0.3}
-    answer(tmp_path, records(6), unit=unit, of_class=of_class, **terms)
+    answer(tmp_path, records(6), of_class=of_class, **terms)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert from_json(entry.event) == event
 
