@@ -41,7 +41,7 @@ class LossGradientMechanisms(Till):
         of_class: OfClass | None = None,
         call: int = 0,
     ) -> list[torch.Tensor]:
-        """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2); per record.
+        """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).
 
         `inputs` turns pixels [n, c, h, w] in [0, 1] and class names [n] into what the model reads,
         row i a function of record i alone; `loss` turns outputs and class names into one number a
