@@ -247,10 +247,14 @@ class Ensemble:
         rows = question.images.expand(stack.teachers, -1, -1, -1)
         labels = question.labels.expand(stack.teachers, -1)
         gradients = model.image_gradient(rows, labels).permute(0, 1, 4, 2, 3).flatten(2).float()
-        generator = torch_generator(*self.key, "votes", question.number, stack.start)
-        ballots = cast(self.cfg, self.recipe, gradients, generator)
+        ballots = self._ballots(gradients, question.number, stack.start)
         awake = self.members.sizes[stack.start : stack.start + stack.teachers] > 0
         return ballots * awake.to(ballots.device)[:, None, None]
+
+    def _ballots(self, gradients: Tensor, number: int, start: int) -> Tensor:
+        """What the teachers from `start` on vote, by their gradients [teachers, images, d]."""
+        generator = torch_generator(*self.key, "votes", number, start)
+        return cast(self.cfg, self.recipe, gradients, generator)
 
     def _steps(self, number: int) -> int:
         return self.cfg.teacher_steps if number else self.cfg.pretraining

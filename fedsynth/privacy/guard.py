@@ -21,6 +21,7 @@ from fedsynth.privacy.mechanisms.image_gradients import ImageGradientMechanisms
 from fedsynth.privacy.mechanisms.loss_gradients import LossGradientMechanisms
 from fedsynth.privacy.mechanisms.sample_functions import SampleFunctionMechanisms
 from fedsynth.privacy.mechanisms.sparse_gradients import SparseGradientMechanisms
+from fedsynth.privacy.mechanisms.vote_maxima import VoteMaximumMechanisms
 from fedsynth.privacy.mechanisms.votes import VoteMechanisms
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.outer import clipped_outer_sum
@@ -38,6 +39,7 @@ class Guard(
     LossGradientMechanisms,
     SampleFunctionMechanisms,
     SparseGradientMechanisms,
+    VoteMaximumMechanisms,
     VoteMechanisms,
     Till,
 ):
