@@ -8,22 +8,28 @@ there is gets none. So noise that was drawn for an answer never meets another on
 
 from __future__ import annotations
 
-import io
+import functools
+import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsynth.core import DataFacts
 from fedsynth.errors import UserError
 from fedsynth.methods._visits import Visit
-from fedsynth.methods._wgan_generator import draw_inputs, new_generator
+from fedsynth.methods._wgan_generator import draw_inputs, fill, flat, new_generator
 from fedsynth.methods._wgan_settings import CriticConfig
 from fedsynth.models.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
+from fedsynth.models.generators import Shape
 from fedsynth.privacy.private import Private, Records
 from fedsynth.randomness import default_seed, torch_generator
 from fedsynth.report.files import atomic_write
+
+_HEADER = struct.Struct("<qq")  # visits, and steps of the optimiser
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Critic:
@@ -39,13 +45,19 @@ class Critic:
     ) -> None:
         """`classes` are the names of the labels, in order; `key` names the public randomness."""
         self.cfg, self.data, self.classes, self.key, self.device = cfg, data, classes, key, device
-        with default_seed(*key, "critic"):
-            self.net = ProjectionCritic(cfg.width, len(classes), data.shape).to(device)
+        self.net = _blank(cfg.width, len(classes), data.shape).to(device)
         self.adam = self._adam(self.net)
         self.visits = 0  # that it was trained for
 
     def _adam(self, net: nn.Module) -> torch.optim.Adam:
         return torch.optim.Adam(net.parameters(), self.cfg.rate, betas=(0.5, 0.9))
+
+    def begin(self) -> None:
+        """Become a fresh critic."""
+        with default_seed(*self.key, "critic"):
+            fresh = ProjectionCritic(self.cfg.width, len(self.classes), self.data.shape)
+        fill(self.net, flat(fresh))
+        self.adam, self.visits = self._adam(self.net), 0
 
     def inputs(self, places: Tensor, *purpose: object) -> tuple[Tensor, Tensor]:
         """Codes and labels of a batch of fakes."""
@@ -76,6 +88,7 @@ class Critic:
 
     def warm_up(self, records: Records, private: Private, name: str) -> None:
         """Train against a generator of its own, which is thrown away; survives a crash."""
+        self.begin()
         cfg, count = self.cfg, len(self.classes)
         generator = new_generator(
             cfg.generator, cfg.depth, cfg.code, count, self.data, *self.key, "warm"
@@ -115,19 +128,40 @@ class Critic:
 
     def to_bytes(self, *, optimiser: bool = True) -> bytes:
         """The critic, for the party's own disk; a warm one starts with a fresh optimiser."""
-        state: dict[str, Any] = {"visits": self.visits, "critic": self.net.state_dict()}
-        if optimiser:
-            state["adam"] = self.adam.state_dict()
-        return _to_bytes(state)
+        parts, steps = [flat(self.net)], 0
+        states = [self.adam.state[p] for p in self.net.parameters() if p in self.adam.state]
+        if optimiser and states:
+            parts += [torch.cat([s[name].reshape(-1) for s in states]) for name in _MOMENTS]
+            steps = int(states[0]["step"])
+        return _HEADER.pack(self.visits, steps) + torch.cat(parts).cpu().numpy().tobytes()
 
     def restore(self, raw: bytes) -> None:
         """Become the critic of `to_bytes`."""
-        state = torch.load(io.BytesIO(raw), weights_only=True, map_location=self.device)
-        self.net.load_state_dict(state["critic"])
-        self.adam = self._adam(self.net)
-        if "adam" in state:
-            self.adam.load_state_dict(state["adam"])
-        self.visits = state["visits"]
+        visits, steps = _HEADER.unpack_from(raw)
+        weights = list(self.net.parameters())
+        sizes = [weight.numel() for weight in weights]
+        numbers = sum(sizes) + sum(buffer.numel() for buffer in self.net.buffers())
+        values = _from_bytes(raw[_HEADER.size :]).to(self.device)
+        if len(values) != numbers + bool(steps) * len(_MOMENTS) * sum(sizes):
+            raise UserError("a critic was kept in another form: start the run anew.")
+        fill(self.net, values[:numbers])
+        self.visits, self.adam = visits, self._adam(self.net)
+        if steps:
+            first, second = values[numbers:].chunk(2)
+            moments = zip(weights, first.split(sizes), second.split(sizes), strict=True)
+            for weight, *pair in moments:
+                shaped = [moment.view_as(weight) for moment in pair]
+                count = torch.tensor(float(steps))
+                self.adam.state[weight] = {
+                    "step": count, **dict(zip(_MOMENTS, shaped, strict=True))
+                }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4)
+def _blank(width: int, classes: int, shape: Shape) -> ProjectionCritic:
+    """A critic to be filled, one a process: making one takes longer than filling it."""
+    with default_seed("blank"):
+        return ProjectionCritic(width, classes, shape)
 
 
 class CriticAtHome:
@@ -180,8 +214,8 @@ class CriticAtHome:
         """The upstream gradients of this visit: private until they are sanitised."""
         path: Path = self._answer(visit.number)
         if path.exists():
-            known: Tensor = torch.load(path, weights_only=True, map_location=self.critic.device)
-            return known
+            shape = (len(inputs[0]), *self.critic.data.shape)
+            return _from_bytes(path.read_bytes()).view(shape).to(self.critic.device)
         self.train(visit, records, generator)
         if self.critic.visits != visit.number + 1:
             raise UserError(
@@ -189,7 +223,7 @@ class CriticAtHome:
                 "critic has gone on: its party's folder was changed. Start the run anew."
             )
         slopes = self.critic.upstream(generator, *inputs)
-        atomic_write(path, _to_bytes(slopes.cpu()), durable=False)
+        atomic_write(path, slopes.cpu().numpy().tobytes(), durable=False)
         return slopes
 
     def _save(self) -> None:
@@ -203,7 +237,5 @@ def _batch(records: int, size: int, generator: torch.Generator) -> Tensor:
     return torch.randint(records, (size,), generator=generator)
 
 
-def _to_bytes(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
+def _from_bytes(raw: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(raw, dtype=np.float32).copy())
