@@ -142,6 +142,8 @@ class Runner:
         results = [future.result() for future in futures]
         for net, result in enumerate(results):
             self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
+            if result.remark:
+                self.run.log(f"{job.name} stage {stage + 1}: {result.classifier}: {result.remark}")
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
         if dropped := gone(absence_file(job, stage)):
             rows["parties_gone"] = len(dropped)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from fedsynth.errors import UserError
+from fedsynth.report.classifiers import by_classifier, by_quality
+from fedsynth.report.classifiers import markdown as listing_markdown
 from fedsynth.report.store import RunDirectory
 from fedsynth.report.tables import (
     MISSING,
@@ -40,7 +42,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the table of each run named."""
     try:
         for word in sys.argv[1:] if words is None else words:
-            print(markdown_table(summarise(frame(RunDirectory.open(word).metrics()))))
+            metrics = frame(RunDirectory.open(word).metrics())
+            print(markdown_table(summarise(metrics)))
+            for listing in (by_classifier(metrics), by_quality(metrics)):
+                if listing:
+                    print(f"\n{listing_markdown(listing)}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedsynth.report import gallery, html, privacy_section
+from fedsynth.report import classifiers, compare, gallery, html, privacy_section
 from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
 from fedsynth.report.figures import DARK, LIGHT, accuracy_over_stages, render
 from fedsynth.report.progress import duration
@@ -47,6 +47,7 @@ FILES = (
         "stage-k.png shows ten images a class",
     ),
     ("figures/", "the figures of this page as PNG"),
+    ("comparison.md", "our numbers beside the papers', where they print one for data and method"),
     ("log.txt", "what happened when (UTC)"),
     ("report.html", "this page"),
 )
@@ -62,6 +63,8 @@ def write_report(run: RunDirectory, facts: ReportFacts) -> Path:
     rows = summarise(metrics)
     sections = (
         _results(run, rows, facts.setting),
+        classifiers.section(metrics),
+        compare.section(run),
         privacy_section.build(facts, metrics),
         gallery.images(run, metrics),
         gallery.matrices(run, metrics),
@@ -77,6 +80,8 @@ def _page(facts: ReportFacts, sections: Sequence[str]) -> str:
         f'<a href="#{anchor}">{title}</a>'
         for anchor, title in (
             ("results", "Results"),
+            ("classifiers", "Classifiers and images"),
+            ("comparison", "Beside the papers"),
             ("privacy", "Privacy"),
             ("images", "Released images"),
             ("matrices", "Accuracy by stage"),

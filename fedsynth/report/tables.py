@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,7 @@ from fedsynth.report.metrics import COLUMNS, Metric
 from fedsynth.report.progress import duration
 
 MISSING = "–"
+_JUDGED = re.compile(r"accuracy_([A-Z])_(\w+)")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class SummaryRow:
     epsilon_rdp: float | None
     epsilon_paper: float | None
     seconds: float | None  # to make all releases of one seed
+    judges: tuple[str, ...] = ()  # "P convnet": protocol and classifier, of each kind
+    calibrated: Spread | None = None  # accuracy in shares of that on real data, last stage
+    optimistic: Spread | None = None  # best epoch on the test data, last stage
 
     @property
     def private(self) -> bool:
@@ -75,6 +80,7 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
     def of(metric: str) -> pd.DataFrame:
         return group[group["metric"] == metric]
 
+    names = group["metric"].unique()
     nets = of("accuracy_std").groupby("stage")["value"].mean().to_dict()
     accuracy = {
         int(stage): _spread(values["value"], nets.get(stage))
@@ -92,6 +98,9 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
         epsilon_rdp=_largest(of("epsilon_rdp")),
         epsilon_paper=_largest(of("epsilon_paper")),
         seconds=None if seconds.empty else float(seconds.groupby("seed")["value"].sum().mean()),
+        judges=tuple(sorted({" ".join(m.groups()) for m in map(_JUDGED.fullmatch, names) if m})),
+        calibrated=_last(of("calibrated_accuracy")),
+        optimistic=_last(of("accuracy_optimistic_max")),
     )
 
 
@@ -115,8 +124,40 @@ def stages_of(rows: Sequence[SummaryRow]) -> list[int]:
     return sorted({stage for row in rows for stage in row.accuracy})
 
 
+def judged_words(rows: Sequence[SummaryRow]) -> str:
+    """Under which protocols, and by whom, these rows were judged; and the averages that only some
+    protocols have."""
+    judges = sorted({judge for row in rows for judge in row.judges})
+    by_protocol: dict[str, list[str]] = {}
+    for judge in judges:
+        protocol, _, name = judge.partition(" ")
+        by_protocol.setdefault(protocol, []).append(name)
+    said = [
+        f"protocol {protocol}, "
+        + (", ".join(names) if len(names) < 4 else f"mean over {len(names)} classifiers")
+        for protocol, names in by_protocol.items()
+    ]
+    for label, attribute in (
+        ("calibrated average", "calibrated"),
+        ("best epoch on the test data (optimistic)", "optimistic"),
+    ):
+        found = [
+            f"{row.method} {epsilon_words(row.epsilon)} {value.mean:.3f}"
+            for row in rows
+            if (value := getattr(row, attribute)) is not None
+        ]
+        if found:
+            said.append(f"{label}: {', '.join(found)}")
+    return "; ".join(said)
+
+
 def spread_words(rows: Sequence[SummaryRow]) -> str:
-    """What the ± of these rows means."""
+    """Who judged these rows, and what their ± means."""
+    judged = judged_words(rows)
+    return f"{judged}; {_deviation_words(rows)}" if judged else _deviation_words(rows)
+
+
+def _deviation_words(rows: Sequence[SummaryRow]) -> str:
     if any(row.seeds > 1 for row in rows):
         return "± is the standard deviation over seeds (over classifiers where there is one seed)"
     return "± is the standard deviation over classifiers (one seed)"
