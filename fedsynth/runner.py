@@ -137,7 +137,7 @@ class Runner:
         everything = [f for fs in course.verdicts.values() for f in fs]
         self.progress.evaluation(job.name, sum(f.done() for f in everything), len(everything))
         seen = course.qualities[stage]
-        if not all(future.done() for future in (*futures, seen)):
+        if not (seen.done() and all(future.done() for future in futures)):
             return
         results = [future.result() for future in futures]
         for net, result in enumerate(results):

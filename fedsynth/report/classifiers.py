@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -110,9 +111,8 @@ def by_quality(metrics: pd.DataFrame) -> Listing | None:
     return Listing(caption, ("method", "ε", *(QUALITY[name] for name in known)), tuple(rows))
 
 
-def _who(index: object) -> tuple[str, str]:
-    epsilon, method = index  # type: ignore[misc]
-    return str(method), epsilon_words(float(epsilon))
+def _who(index: Any) -> tuple[str, str]:
+    return str(index[1]), epsilon_words(float(index[0]))
 
 
 def _text(value: float | None) -> str:
