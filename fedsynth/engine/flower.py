@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -88,7 +89,8 @@ def simulate(
 ) -> None:
     """Run both apps in Flower's own simulation, on a Ray of its own, to their end.
 
-    Raises what the ServerApp raises. Must not be called while this process uses Ray otherwise,
+    Raises what the ServerApp raises. A process that dies is not replaced by Flower: the parties it
+    hosted are gone from then on. Must not be called while this process uses Ray otherwise,
     because the simulation shuts Ray down when it ends.
     """
     import ray
@@ -102,10 +104,12 @@ def simulate(
 
     @guarded.main()
     def main(grid: Grid, context: Context) -> None:
+        unanswered = _count_unanswered(grid)
         try:
             server_app(grid, config.extend(context))
         except BaseException as error:
             failures.append(error)
+        if failures or unanswered[0]:
             _end_busy_clients()
 
     try:
@@ -129,6 +133,22 @@ def simulate(
             raise
     if failures:
         raise failures[0]
+
+
+def _count_unanswered(grid: Grid) -> list[int]:
+    """A counter of messages nobody replied to in time: somebody may still be busy with them."""
+    unanswered, send = [0], grid.send_and_receive
+
+    def counted(
+        messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        sent = list(messages)
+        replies = list(send(sent, timeout=timeout))
+        unanswered[0] += len(sent) - len(replies)
+        return replies
+
+    grid.send_and_receive = counted  # type: ignore[method-assign]
+    return unanswered
 
 
 def _end_busy_clients() -> None:
