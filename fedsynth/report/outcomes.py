@@ -86,11 +86,12 @@ def contact_sheet(outcome: SyntheticSet, tile_pixels: int = TILE_PIXELS) -> np.n
 
 
 def grey_or_colour(images: torch.Tensor) -> np.ndarray:
-    """Images as they can be shown: float32 [n, height, width, 1 or 3], clamped to [0, 1].
+    """Images, floats or bytes, as they can be shown: float32 [n, height, width, 1 or 3] in [0, 1].
 
     Numbers of channels other than three are averaged to grey; what is not a number is black.
     """
-    shown = np.nan_to_num(_numpy(images).astype(np.float32)).clip(0.0, 1.0)
+    full = 255 if images.dtype == torch.uint8 else 1
+    shown = np.nan_to_num(_numpy(images).astype(np.float32) / full).clip(0.0, 1.0)
     if shown.shape[1] != 3:
         shown = shown.mean(axis=1, keepdims=True)
     return shown.transpose(0, 2, 3, 1)

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from fedsynth.core import TABLE, DataFacts, Outcome, SyntheticSet
@@ -178,9 +177,7 @@ class RunDirectory:
         """Write a stage's outcome, and beside a synthetic set its picture, or its rows as CSV when
         `data` says that it is a table. Raw records, which only a non-private reference hands over,
         go to a place of their own (`drop_disclosed`)."""
-        if isinstance(outcome, SyntheticSet) and (
-            outcome.raw or outcome.images.dtype == torch.uint8
-        ):
+        if isinstance(outcome, SyntheticSet) and outcome.raw:
             return self.write_bytes(
                 f"disclosed/{_component(name)}/stage-{stage}.npz", archive(outcome)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import resource
 import signal
@@ -145,6 +146,23 @@ def test_the_picture_shows_each_class_in_its_row(tmp_path: Path) -> None:
     run.save_release("x", 1, synthetic(20, 3))
     with Image.open(run.path / "releases" / "x" / "stage-1.png") as picture:
         assert picture.mode == "RGB"
+
+
+def test_bytes_are_shown_and_kept_like_numbers_and_only_raw_records_are_disclosed(
+    tmp_path: Path,
+) -> None:
+    run, made = started(tmp_path / "run"), synthetic()
+    levels = (made.images.clamp(0, 1) * 255).round().to(torch.uint8)
+    in_bytes = dataclasses.replace(made, images=levels)
+    in_floats = dataclasses.replace(made, images=levels / 255)
+    assert np.array_equal(contact_sheet(in_bytes), contact_sheet(in_floats))
+    run.save_release("x", 1, in_bytes)
+    assert run.load_release("x", 1).images.dtype == torch.uint8
+    run.save_release("y", 1, dataclasses.replace(in_bytes, raw=True))
+    run.drop_disclosed("x")
+    run.drop_disclosed("y")
+    assert run.has_release("x", 1)
+    assert not run.has_release("y", 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
