@@ -37,7 +37,7 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.methods._generating import LearningGenerator
-from fedsynth.methods._grounds import ground
+from fedsynth.methods._grounds import Ground, ground
 from fedsynth.privacy.calibration import noise_multiplier
 from fedsynth.privacy.events import composed, gaussian
 from fedsynth.privacy.guard import Guard
@@ -129,8 +129,20 @@ class EmbeddingMethod(Method):
     def party(
         self, cfg: EmbeddingConfig, plan: Plan, private: Private, request: Request, guard: Guard
     ) -> Release:
-        facts, share = private.facts, plan.of(private.facts.party)
         features = self.features(cfg, plan.task.data, request.numbers["seed"])
+        share = plan.of(private.facts.party)
+        return guard.release(self.embedded(cfg, share, private, guard, features))
+
+    def embedded(
+        self,
+        cfg: EmbeddingConfig,
+        share: PartyPlan,
+        private: Private,
+        guard: Guard,
+        features: FeatureMap,
+    ) -> dict[str, Tensor]:
+        """The noised embedding and, if asked for, class weights: of every record's share of 1/m."""
+        facts = private.facts
         everyone = dict.fromkeys(sorted(facts.class_counts), 1.0)
 
         def noisy(rows: FeatureMap, width: int, call: int) -> Tensor:
@@ -148,7 +160,7 @@ class EmbeddingMethod(Method):
         arrays = {"embedding": noisy(features, features.width, 0)}
         if cfg.labels == "noised":
             arrays["weights"] = noisy(One(), 1, 1)
-        return guard.release(arrays)
+        return arrays
 
     def serve(self, cfg: EmbeddingConfig, plan: Plan, parties: Parties) -> Outcome:
         releases = parties.ask(parties.who, Request(numbers={"seed": parties.seed}))
@@ -167,7 +179,7 @@ class EmbeddingMethod(Method):
         """What a generator draws that was trained on the released embedding `wanted`."""
         key = (parties.seed, self.name, plan.task.stage)
         features = self.features(cfg, plan.task.data, parties.seed)
-        trainer = GeneratorTrainer(cfg, plan.task.data, weights, key, parties.device)
+        trainer = GeneratorTrainer(cfg, ground(plan.task.data), weights, key, parties.device)
         for step in parties.rounds(cfg.steps, trainer.state):
             trainer.step(step, features, wanted.to(parties.device))
         return trainer.sample(plan.task.classes)
@@ -217,14 +229,13 @@ class GeneratorTrainer:
     def __init__(
         self,
         cfg: EmbeddingConfig,
-        data: DataFacts,
+        where: Ground,
         weights: Tensor,
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
     ) -> None:
         """`weights` are the shares of the classes among generated labels."""
-        self.cfg = cfg
-        self.ground = ground(data)
+        self.cfg, self.ground = cfg, where
         with default_seed(*key, "generator"):
             net = self.ground.generator(cfg.code, len(weights)).to(device)
         adam = torch.optim.Adam(net.parameters(), cfg.rate)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -103,7 +104,7 @@ class DPMERF(EmbeddingMethod):
     name = "dp_merf"
     summary = "A generator trained on one noised mean of random Fourier features"
     source = "Harder et al. 2021, DP-MERF"
-    kinds = (IMAGE, TABLE)
+    kinds: ClassVar[tuple[str, ...]] = (IMAGE, TABLE)
     Config = DPMERFConfig
     presets = {
         "smoke": {"spc": 200, "steps": 250},

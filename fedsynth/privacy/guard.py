@@ -14,6 +14,7 @@ from torch import nn
 
 from fedsynth.core import Arrays, Numbers, PartyPlan, Release, Request
 from fedsynth.data.scaling import Scale
+from fedsynth.models.gradients import Loss
 from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
 from fedsynth.privacy.events import disclosed, gaussian, poisson
 from fedsynth.privacy.ledger import Ledger
@@ -78,14 +79,15 @@ class Guard(
         sampling_rate: float,
         call: int = 0,
         dtype: str = "float32",
+        loss: str | Loss = "cross_entropy",
         at: str = PARTY,
     ) -> list[torch.Tensor]:
         """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).
 
         Every record enters independently with probability `sampling_rate`; its gradient over all
         parameters is clipped to `clip` in L2, so adding or removing one record moves the sum by at
-        most `clip`. An empty sample releases noise. The result is the sum, in the order of
-        `model.parameters()`; divide by a public constant.
+        most `clip`; `loss` is a function of each record alone. An empty sample releases noise. The
+        result is the sum, in the order of `model.parameters()`; divide by a public constant.
 
         `at="aggregate"` leaves the noise to a trusted curator (`AggregateNoise`): what the curator
         receives is not private from the curator, and the charge counts for the public view only.
@@ -99,7 +101,7 @@ class Guard(
         chosen = streams("sample").poisson_sample(len(records.labels), sampling_rate)
         images = scale.to_network(records.pixels(chosen)).to(device)
         labels = records.labels[chosen].to(device)
-        sums = clipped_gradient_sum(model, images, labels, clip=clip, dtype=dtype)
+        sums = clipped_gradient_sum(model, images, labels, clip=clip, dtype=dtype, loss=loss)
         return self._noised(at, sums, clip, noise_multiplier, streams)
 
     def noisy_class_sums(

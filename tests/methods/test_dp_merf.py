@@ -16,6 +16,7 @@ from fedsynth.data import datasets, tables
 from fedsynth.methods import method
 from fedsynth.methods._embedding import GeneratorTrainer, paper_event, pooled_means
 from fedsynth.methods._embedding import event as spent
+from fedsynth.methods._grounds import ground
 from fedsynth.methods.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.gdp import gdp_epsilon
@@ -164,7 +165,7 @@ def test_training_brings_the_generator_closer_to_the_embedding():
     targets[0, :, :4], targets[1, :, 4:] = 1.0, 1.0
     wanted = phi(targets) / 2
     cfg = DPMERFConfig(steps=80, gen_batch=32, spc=40)
-    trainer = GeneratorTrainer(cfg, data, torch.tensor([0.5, 0.5]), ("train",))
+    trainer = GeneratorTrainer(cfg, ground(data), torch.tensor([0.5, 0.5]), ("train",))
 
     def distance() -> float:
         found = trainer.sample((7, 5))
@@ -223,7 +224,7 @@ def test_a_table_is_drawn_that_resembles_the_one_embedded():
     cfg = DPMERFConfig(features=200, steps=150, spc=100, labels="noised")
     phi = MERF.features(cfg, TABLE, 0)
     wanted = F.one_hot(labels).float().t() @ phi(rows) / 400
-    trainer = GeneratorTrainer(cfg, TABLE, torch.tensor([0.25, 0.75]), ("table",))
+    trainer = GeneratorTrainer(cfg, ground(TABLE), torch.tensor([0.25, 0.75]), ("table",))
     for step in range(cfg.steps):
         trainer.step(step, phi, wanted)
     drawn = trainer.sample((0, 1))
@@ -245,7 +246,7 @@ def test_with_noised_weights_every_class_counts_by_its_own_mean():
     targets[1, :, 4:] = 1.0
     shares = torch.tensor([0.97, 0.03])
     cfg = DPMERFConfig(steps=120, gen_batch=64, spc=200, labels="noised")
-    trainer = GeneratorTrainer(cfg, data, shares, ("rare",))
+    trainer = GeneratorTrainer(cfg, ground(data), shares, ("rare",))
     for step in range(cfg.steps):
         trainer.step(step, phi, phi(targets) * shares[:, None])
     found = trainer.sample((0, 1))
@@ -254,5 +255,5 @@ def test_with_noised_weights_every_class_counts_by_its_own_mean():
 
 def test_images_follow_the_class_weights_and_no_class_is_left_out():
     cfg = DPMERFConfig(spc=10)
-    trainer = GeneratorTrainer(cfg, FACTS, torch.tensor([0.7, 0.2, 0.1, 0.0]), ("weights",))
+    trainer = GeneratorTrainer(cfg, ground(FACTS), torch.tensor([0.7, 0.2, 0.1, 0.0]), ("weights",))
     assert Counter(trainer.sample((3, 0, 1, 2)).labels.tolist()) == {3: 28, 0: 8, 1: 4, 2: 1}
