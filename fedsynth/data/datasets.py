@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedsynth.core import DataFacts
+from fedsynth.core import TABLE, DataFacts
 from fedsynth.data import npz, sets
 from fedsynth.data.users import Owners
 from fedsynth.errors import UserError, unknown
@@ -138,6 +138,8 @@ def load(
     known = info(name)
     _check_split(split)
     images, labels = known.reader(split, data_dir)
+    if wrong := _wrong(known, images, labels):
+        raise UserError(f"the {split} split of {name} is not what is published: {wrong}.")
     found = tuple(np.bincount(labels, minlength=known.facts.classes).tolist())
     published = (known.train if split == "train" else known.test) or found
     if known.counted is not None:
@@ -150,6 +152,26 @@ def load(
         )
     mine = images if images.flags.writeable else images.copy()  # a memory map stays on disk
     return torch.from_numpy(mine), torch.from_numpy(labels.astype(np.int64))
+
+
+def _wrong(known: DataSet, images: np.ndarray, labels: np.ndarray) -> str:
+    """What no reader may hand over, by its place and not by its value; empty if all is well."""
+    table = known.facts.kind == TABLE
+    wanted = np.float32 if table else np.uint8
+    if images.dtype != wanted:
+        return f"records must be {np.dtype(wanted)}, and are {images.dtype}"
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        return f"labels must be whole numbers [n], and are {labels.dtype} {list(labels.shape)}"
+    outside = np.flatnonzero((labels < 0) | (labels >= known.facts.classes))
+    if len(outside):
+        last = known.facts.classes - 1
+        return f"the label of record {outside[0]} is not one of 0 to {last} ({len(outside)} are so)"
+    bad = np.argwhere(~((images >= 0) & (images <= 1))) if table else ()  # no number is neither
+    if len(bad):
+        record, column = (int(place) for place in bad[0][:2])
+        names = [c.name for c in known.facts.columns] or [str(column)] * (column + 1)
+        return f"column {names[column]!r} of record {record} is not a number from 0 to 1"
+    return ""
 
 
 def _check_split(split: str) -> None:

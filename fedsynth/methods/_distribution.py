@@ -93,7 +93,8 @@ class Step:
 
 
 class CondensedImages:
-    """The synthetic images of some classes while they are being matched, in [-1, 1] scale."""
+    """The synthetic images of some classes while they are being matched, in [-1, 1] scale; rows of
+    a table in that of its public means and deviations."""
 
     def __init__(
         self,
@@ -105,7 +106,8 @@ class CondensedImages:
     ) -> None:
         """Images start as noise; `key` names the public randomness."""
         self.cfg, self.data, self.key = cfg, data, key
-        self.scale = Scale.symmetric(data)
+        # A table's rows are centred, so that what the classes differ in survives the clipping.
+        self.scale = Scale.standard(data) if data.kind == TABLE else Scale.symmetric(data)
         self.classes = tuple(classes)
         start = torch.randn(
             (len(self.classes) * cfg.spc, *data.shape), generator=torch_generator(*key, "images")

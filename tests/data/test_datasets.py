@@ -8,8 +8,9 @@ import tiny_data as tiny
 import torch
 from torch.nn import functional
 
-from fedsynth.core import TABLE, DataFacts
+from fedsynth.core import TABLE, Column, DataFacts
 from fedsynth.data import datasets, files, shapes, sources
+from fedsynth.data.tables import table_facts
 from fedsynth.errors import UserError
 
 # Their published constants are not the moments of all pixels: see their files.
@@ -111,6 +112,35 @@ def test_one_function_adds_a_data_set(registry):
 def test_data_that_differ_from_what_is_published_are_refused(registry, images, labels):
     register(images, labels)
     with pytest.raises(UserError, match="not what is published"):
+        datasets.load("new", "train")
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((4, 1, 2, 2)), [0, 1, 0, 1], "records must be uint8, and are float64"),
+        (None, [0.0, 1.0, 0.0, 1.0], r"labels must be whole numbers \[n\], and are float64 \[4\]"),
+        (None, [[0], [1], [0], [1]], r"labels must be .* int64 \[4, 1\]"),
+        (None, [0, 1, -1, 1], r"label of record 2 is not one of 0 to 1 \(1 are so\)"),
+        (None, [0, 1, 7, 9], r"label of record 2 is not one of 0 to 1 \(2 are so\)"),
+    ],
+)
+def test_what_a_reader_may_not_hand_over_is_named_by_its_place(registry, images, labels, message):
+    register(np.zeros((4, 1, 2, 2), np.uint8) if images is None else images, np.array(labels))
+    with pytest.raises(
+        UserError, match=f"train split of new is not what is published: .*{message}"
+    ):
+        datasets.load("new", "train")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1, 1.5])
+def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
+    columns = (Column("age", 0, 90), Column("height", 0, 3))
+    rows = np.full((4, 2, 1, 1), 0.5, np.float32)
+    rows[3, 1] = value
+    read = datasets.dataset(table_facts("new", columns, 2), (2, 2), (1, 1), about="new")
+    read(lambda *_: (rows, np.array([0, 1, 0, 1])))
+    with pytest.raises(UserError, match=r"column 'height' of record 3 is not a number from 0 to 1"):
         datasets.load("new", "train")
 
 

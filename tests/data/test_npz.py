@@ -65,6 +65,79 @@ def test_what_is_wrong_is_said(tmp_path, arrays, key, change, message):
         datasets.load(name, "train")
 
 
+@pytest.mark.parametrize(
+    ("key", "change", "message"),
+    [
+        ("x_train", lambda a: holed(a, (2, 3, 1)), r"not finite at x_train\[2, 3, 1\]\.$"),
+        (
+            "x_test",
+            lambda a: holed(holed(a, (0, 0, 1)), (1, 4, 2)),
+            r"\[0, 0, 1\] and 1 more places",
+        ),
+        ("x_train", lambda a: a / 255, r"it is float64 \[7, 5, 4\]\.$"),
+        ("x_train", lambda a: np.stack([a] * 3, 3), r"Write x_train.transpose\(0, 3, 1, 2\)"),
+        ("x_train", lambda a: a[:, :0], r"it is uint8 \[7, 0, 4\]"),
+        ("x_train", lambda _: np.array("text"), r"x_train must be uint8 .* it is <U4 \[\]"),
+        (
+            "x_test",
+            lambda a: np.stack([a] * 3, 1),
+            r"different shapes .* \(1, 5, 4\) and \(3, 5, 4\)",
+        ),
+        (
+            "y_train",
+            lambda a: a.astype(int) * 10**9,
+            r"y_train\[2\] is 2000000000, but there are 7",
+        ),
+        (
+            "y_test",
+            lambda a: a + 6,
+            r"y_test\[1\] is 9, but .* 7 records to train on and 2 to test",
+        ),
+        ("y_train", lambda a: a[:, None], r"whole labels .* it is uint8 \[7, 1\]"),
+    ],
+)
+def test_where_it_is_wrong_is_said_as_well(tmp_path, arrays, key, change, message):
+    arrays[key] = change(arrays[key])
+    with pytest.raises(UserError, match=message):
+        datasets.info(save(tmp_path, arrays))
+
+
+def holed(images, place):
+    """Floats with a hole."""
+    images = images / 255 if images.dtype == np.uint8 else images
+    images[place] = np.nan
+    return images
+
+
+def test_facts_are_told_without_reading_an_image(tmp_path, arrays, monkeypatch):
+    name = save(tmp_path, arrays)
+    read = []
+    whole = np.lib.format.read_array
+
+    def watched(member, **named):
+        read.append(member.name)
+        return whole(member, **named)
+
+    monkeypatch.setattr(np.lib.format, "read_array", watched)
+    assert datasets.info(name).facts.shape == (1, 5, 4)
+    assert sorted(read) == ["y_test.npy", "y_train.npy"]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_flipped_byte_is_noticed(tmp_path, arrays, compressed):
+    """The archive's own checksums; what is read is what was written."""
+    name = save(tmp_path, arrays)
+    if compressed:
+        np.savez_compressed(tmp_path / "own.npz", **arrays)
+    path = tmp_path / "own.npz"
+    content = bytearray(path.read_bytes())
+    start = content.index(b"x_train.npy") + 80
+    content[start + 70] ^= 0x55
+    path.write_bytes(bytes(content))
+    with pytest.raises(UserError, match=r"own.npz is not a readable npz file"):
+        datasets.load(name, "train")
+
+
 def truncated(path):
     path.write_bytes(path.read_bytes()[:300])
 

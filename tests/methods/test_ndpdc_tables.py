@@ -49,11 +49,12 @@ def test_matching_is_the_naive_loop(bound):
 
 
 def test_real_rows_are_seen_as_they_are():
-    """In [-1, 1], through the layer of the step, whatever class they are of."""
+    """Scaled by public constants, through the layer of the step, whatever class they are of."""
     condensed = CondensedImages(CFG, TABLE, CLASSES, KEY)
     pixels, labels = datasets.load("made_table", "test")
     found = condensed.real_rows(condensed.step(4), pixels[:9].clone(), labels[:9])
-    torch.testing.assert_close(found, naive_layer(4)(2 * pixels[:9].flatten(1) - 1).detach())
+    scaled = (pixels[:9].flatten(1) - torch.tensor(TABLE.mean)) / torch.tensor(TABLE.std)
+    torch.testing.assert_close(found, naive_layer(4)(scaled).detach())
 
 
 def test_rows_must_be_kept_before_going_back():
