@@ -7,6 +7,7 @@ import os
 from fedsynth.config import Config
 from fedsynth.core import RECORD, USER
 from fedsynth.data import datasets
+from fedsynth.jobs import make_jobs, plans
 from fedsynth.methods import method
 from fedsynth.protection import takes_turns
 from fedsynth.scenario import tasks
@@ -24,6 +25,7 @@ def warnings(config: Config) -> list[str]:
         f"{name} is left out: it cannot release data={config.world.data}."
         for name in config.left_out
     ]
+    said += config.omitted
     said += _users(config)
     smallest = min(f.records for task in tasks(config.world) for f in task.parties)
     if config.run.unit == RECORD and config.run.delta > 1 / smallest:
@@ -44,6 +46,7 @@ def warnings(config: Config) -> list[str]:
         for name, cfg in config.methods.items()
         if getattr(cfg, "at", "") == "distributed"
     ]
+    said += _of_plans(config)
     if config.run.noise_seed is not None:
         said.append(
             f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
@@ -55,6 +58,14 @@ def warnings(config: Config) -> list[str]:
             f"this machine's {os.cpu_count()}: they will take turns."
         )
     return said
+
+
+def _of_plans(config: Config) -> list[str]:
+    """What methods say of their own plans, each sentence once."""
+    jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
+    return list(
+        dict.fromkeys(text for job in jobs for plan in plans(job) for text in plan.cautions)
+    )
 
 
 def _users(config: Config) -> list[str]:

@@ -135,6 +135,7 @@ class Plan:
     rounds: int = 1
     curator_work: tuple[Work, ...] = ()
     assumes: tuple[str, ...] = ()  # facts treated as public that a careful reader should know
+    cautions: tuple[str, ...] = ()  # what is allowed and still deserves a word
 
     def of(self, party: int) -> PartyPlan:
         """The share of one party."""

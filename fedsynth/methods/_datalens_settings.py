@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedsynth.methods._joint import JointConfig
 from fedsynth.settings import setting
 
 
@@ -36,11 +37,10 @@ def published(data: str, budget: float) -> Published:
 
 
 @dataclass(frozen=True)
-class DataLensConfig:
+class DataLensConfig(JointConfig):
     """The settings; the defaults are the published ones."""
 
     teachers: int = setting(4000, "teachers, over all parties and stages", at_least=1)
-    at: str = setting("party", "who adds the noise", choices=("party", "aggregate"))
     compression: str = setting(
         "topk",
         "what a ballot holds: signs of the k largest coordinates, signs of all (none), levels "

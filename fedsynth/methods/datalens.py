@@ -13,9 +13,9 @@ epsilon is counted for its true sensitivity, by composition of one Gaussian an i
 worked out before the first. The images teachers learn from are drawn together, ten classes a code,
 and the released set is the generator's last, not the best of many on test data.
 
-`at=party`: each party adds the whole noise itself; as published where one party hosts all teachers.
-`at=aggregate`: a trusted curator adds it once to the sum of all parties' votes; its own view costs
-infinity, the stated epsilon holds for those who see the result.
+With `at=party` and one party that hosts all teachers, or with `at=aggregate`, noise is where the
+paper has it (see `_joint` for the views). `unit=user` protects all records of a party: every party
+is then one teacher.
 """
 
 from __future__ import annotations
@@ -25,17 +25,28 @@ from functools import partial
 
 import torch
 
-from fedsynth.core import Budget, Method, Outcome, Parties, PartyPlan, Plan, Release, Request, Task
-from fedsynth.errors import UserError
+from fedsynth.core import (
+    RECORD,
+    USER,
+    Budget,
+    Method,
+    Outcome,
+    Parties,
+    PartyPlan,
+    Plan,
+    Release,
+    Request,
+    Task,
+)
 from fedsynth.methods._datalens_ballots import direction
 from fedsynth.methods._datalens_home import Home
-from fedsynth.methods._datalens_recipe import CONVENTION, Recipe
+from fedsynth.methods._datalens_recipe import CONVENTION, Recipe, weakness
 from fedsynth.methods._datalens_settings import DataLensConfig
 from fedsynth.methods._datalens_studio import Studio
 from fedsynth.methods._datalens_teachers import Ensemble
+from fedsynth.methods._joint import party_sum, placed
 from fedsynth.models.label_dcgan import LabelDCGAN
-from fedsynth.privacy.events import disclosed
-from fedsynth.privacy.guard import CURATOR, PUBLIC, Guard
+from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private, Records
 
 TEST = {
@@ -53,6 +64,7 @@ class DataLens(Method):
     source = "Wang et al. 2021, DataLens"
     Config = DataLensConfig
     paper_convention = CONVENTION
+    units = (RECORD, USER)
     keeps_state = True
     presets = {"test": TEST, "smoke": {}, "laptop": {}, "paper": {}}
 
@@ -61,21 +73,22 @@ class DataLens(Method):
         recipe.shape(cfg, task)
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
             LabelDCGAN(recipe.code, len(task.classes), task.data.shape, 1, 1)
-        event = recipe.event
-        views = {CURATOR: disclosed(), PUBLIC: event} if cfg.at == "aggregate" else {CURATOR: event}
         numbers = math.prod(vote_shape(recipe))
         shown = recipe.images * (len(task.classes) + 1) * recipe.width
         parties = tuple(
-            PartyPlan(
-                facts.party,
-                facts.records,
-                event,
-                steps=recipe.rounds,
-                noise_multiplier=recipe.multiplier,
-                views=views,
-                paper_event=recipe.paper_event,
-                bytes_up=4 * numbers * recipe.rounds,
-                bytes_down=(4 * shown + 8 * recipe.images) * recipe.rounds,
+            placed(
+                cfg,
+                task,
+                PartyPlan(
+                    facts.party,
+                    facts.records,
+                    recipe.event,
+                    steps=recipe.rounds,
+                    noise_multiplier=recipe.multiplier,
+                    paper_event=recipe.paper_event,
+                    bytes_up=4 * numbers * recipe.rounds,
+                    bytes_down=(4 * shown + 8 * recipe.images) * recipe.rounds,
+                ),
             )
             for facts in task.parties
         )
@@ -85,6 +98,7 @@ class DataLens(Method):
             budget,
             parties,
             rounds=recipe.rounds,
+            cautions=weakness(cfg, recipe, task),
             assumes=(
                 "the number of records of each party, and so of its teachers",
                 "the classes of a stage",
@@ -127,26 +141,18 @@ class DataLens(Method):
         studio = Studio(cfg, recipe, plan.task, key, parties.device)
         for number in parties.rounds(recipe.rounds, studio.state):
             request = studio.question(number, parties.seed)
-            votes, teachers = self._sum(cfg, recipe, parties, request)
-            studio.learn(number, direction(cfg, recipe, votes, teachers))
-        return studio.result()
-
-    @staticmethod
-    def _sum(
-        cfg: DataLensConfig, recipe: Recipe, parties: Parties, request: Request
-    ) -> tuple[torch.Tensor, int]:
-        """All parties' votes added up, with the curator's noise where it is the curator's; and how
-        many teachers they have."""
-        answers = parties.ask(parties.who, request)
-        for answer in answers:
-            refuse_odd_votes(answer, recipe, request.round)
-        votes = torch.stack([answer.arrays["votes"] for answer in answers]).sum(0)
-        if cfg.at == "aggregate":
-            bound = recipe.rule.sensitivity(recipe.images, recipe.sketch)
-            (votes,) = parties.aggregate.add(
-                [votes], clip=bound, noise_multiplier=recipe.multiplier, request=request
+            total = party_sum(
+                cfg,
+                plan,
+                parties,
+                request,
+                shapes={"votes": vote_shape(recipe)},
+                bound=recipe.sensitivity,
+                noise_multiplier=recipe.multiplier,
             )
-        return votes, sum(recipe.teachers[answer.party] for answer in answers)
+            teachers = sum(recipe.teachers[party] for party in total.parties)
+            studio.learn(number, direction(cfg, recipe, total.arrays["votes"], teachers))
+        return studio.result()
 
 
 def vote_shape(recipe: Recipe) -> tuple[int, ...]:
@@ -154,20 +160,3 @@ def vote_shape(recipe: Recipe) -> tuple[int, ...]:
     if recipe.sketch is None:
         return recipe.images, recipe.width
     return recipe.images, recipe.sketch.rows, recipe.sketch.columns
-
-
-def refuse_odd_votes(answer: Release, recipe: Recipe, number: int) -> None:
-    """Name the party whose answer is not what a round asks for."""
-    votes = answer.arrays.get("votes")
-    wanted = vote_shape(recipe)
-    if votes is None or tuple(votes.shape) != wanted or not votes.is_floating_point():
-        found = "no votes" if votes is None else f"{votes.dtype} {tuple(votes.shape)}"
-        raise UserError(
-            f"party {answer.party} answered round {number} of datalens with {found} in place of "
-            f"votes of the form {wanted}."
-        )
-    if not bool(torch.isfinite(votes).all()):
-        raise UserError(
-            f"party {answer.party} answered round {number} of datalens with votes that are not "
-            "finite."
-        )

@@ -27,7 +27,7 @@ from fedsynth.privacy.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.report.store import RunDirectory
 
-CALLS = {"psg_joint": 8, "ndpdc_joint": 4}  # rounds of the tiny runs
+CALLS = {"psg_joint": 8, "ndpdc_joint": 4, "datalens": 4}  # rounds of the tiny runs
 
 
 class Crash(BaseException):

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, DataFacts, PartyFacts, Release, Task
+from fedsynth.core import USER, Budget, DataFacts, PartyFacts, Task
 from fedsynth.errors import UserError
 from fedsynth.methods._datalens_ballots import direction, quantised, signs
 from fedsynth.methods._datalens_recipe import CONVENTION, Recipe, spending, teachers_of
 from fedsynth.methods._datalens_settings import DataLensConfig
 from fedsynth.methods._datalens_studio import Studio
-from fedsynth.methods.datalens import refuse_odd_votes
+from fedsynth.methods.datalens import DataLens
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.events import gaussian, poisson, repeated
 
@@ -162,6 +162,37 @@ def test_stages_share_the_teachers():
     assert sum(teachers_of(DataLensConfig(), task_of(records=(12_000,), stages=5)).values()) == 800
 
 
+@pytest.mark.parametrize(
+    ("changes", "parties", "said"),
+    [
+        # 5 / 5000: hardly anything but noise, two-sided tail at 0.7 * 0.001 deviations
+        ({"teachers": 5, "sigma": 5000.0, "rounds": 80}, 5, ("ratio of 0.00045 ", "100% of all")),
+        ({"teachers": 1000, "sigma": 5000.0, "rounds": 80}, 1, ("ratio of 0.2 ", "89% of all")),
+        (
+            {"teachers": 1000, "sigma": 5000.0, "rounds": 80, "at": "aggregate"},
+            4,
+            ("ratio of 0.2 ",),
+        ),
+        ({"teachers": 4000}, 1, ()),
+    ],
+)
+def test_few_teachers_are_warned_of_in_figures(changes, parties, said):
+    task = task_of(records=(60_000 // parties,) * parties)
+    cfg = DataLensConfig(beta=0.7, **changes)
+    cautions = DataLens().plan(cfg, task, budget(1.0, "pld")).cautions
+    assert bool(cautions) == bool(said)
+    assert all(text in cautions[0] for text in said)
+
+
+def test_for_users_every_party_is_one_teacher():
+    task = task_of(records=(200,) * 300)
+    users = Budget(1.0, DELTA, unit=USER)
+    recipe = Recipe.of(DataLensConfig(rounds=5), task, users)
+    assert set(recipe.teachers.values()) == {1}
+    assert recipe.images == 30
+    assert epsilon(recipe.event, DELTA) <= 1.0 + 1e-9
+
+
 # Ballots
 
 
@@ -241,22 +272,6 @@ SMALL = DataLensConfig(
     teachers=12, entries=9, batch=3, channels=2, hidden=5, code=3, rounds=6, generator_hidden=4,
     generator_channels=2,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("votes", "said"),
-    [
-        (torch.full((3, 64), float("nan")), "not finite"),
-        (torch.zeros(2, 64), r"float32 \(2, 64\)"),
-        (torch.zeros(3, 64, dtype=torch.int64), "int64"),
-        (None, "no votes"),
-    ],
-)
-def test_odd_answers_are_refused_by_name(votes, said):
-    recipe = Recipe.of(SMALL, task_of(TINY, (60,)), budget(10.0))
-    arrays = {} if votes is None else {"votes": votes}
-    with pytest.raises(UserError, match=f"party 4 answered round 2 of datalens with .*{said}"):
-        refuse_odd_votes(Release(4, arrays, ("x",)), recipe, 2)
 
 
 def test_the_generator_moves_towards_its_images_plus_the_direction():

@@ -250,3 +250,14 @@ def test_a_run_that_crashes_at_many_moments_ends_the_same(here, tmp_path, monkey
                 tiny.release(job, here)
     tiny.release(job, here)
     assert tiny.outputs(job.out) == tiny.outputs(whole.out)
+
+
+def test_a_secure_sum_of_votes_is_the_ideal_one(here, tmp_path):
+    """Through masks that no party's votes can be read from."""
+    released = []
+    for way in ("ideal", "secagg"):
+        job = tiny.tiny_job("datalens", tmp_path / way, "together", {"at": "distributed"})
+        job = dataclasses.replace(job, secure_sum=way)
+        tiny.release(job, here)
+        released.append({k: v for k, v in tiny.outputs(job.out).items() if k.endswith(".npz")})
+    assert released[0] == released[1]
