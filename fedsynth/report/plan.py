@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dp_accounting import DpEvent
 from rich.table import Table
 
 from fedsynth.core import PartyPlan, Plan, Work
@@ -11,6 +14,7 @@ from fedsynth.engine.judge import nets
 from fedsynth.jobs import paper_epsilon, plans
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
+from fedsynth.report.crowd import CROWD, alike, span, who
 from fedsynth.report.progress import duration
 
 COLUMNS = (
@@ -20,30 +24,45 @@ COLUMNS = (
 
 
 def plan_table(jobs: list[Job], title: str) -> Table:
-    """A row a method, budget, party and view: rates, noise, epsilons, bytes, core time."""
+    """A row a method, budget, party and view: rates, noise, epsilons, bytes, core time.
+
+    Where there are many parties, those that do and spend the same share a row; the time of such a
+    row is that of all of them, its bytes those of one."""
     table = Table(title=title, caption=_caption(jobs))
     for name in COLUMNS:
         left = name in ("method", "view")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for job in jobs:
         for plan in plans(job):
-            for share in plan.parties:
-                for view, event in (share.views or {CURATOR: share.event}).items():
-                    table.add_row(*_cells(job, plan, share, view, event))
+            for shares in _rows(plan):
+                for view, event in (shares[0].views or {CURATOR: shares[0].event}).items():
+                    table.add_row(*_cells(job, plan, shares, view, event))
         table.add_section()
     return table
 
 
-def _cells(job: Job, plan: Plan, share: PartyPlan, view: str, event: object) -> list[str]:
-    delta = job.budget.delta
+def _rows(plan: Plan) -> list[list[PartyPlan]]:
+    """The parties of every row."""
+    if len(plan.parties) <= CROWD:
+        return [[share] for share in plan.parties]
+    return alike(
+        plan.parties, lambda s: (s.sampling_rate, s.steps, s.noise_multiplier, repr(s.event))
+    )
+
+
+def _cells(
+    job: Job, plan: Plan, shares: Sequence[PartyPlan], view: str, event: DpEvent
+) -> list[str]:
+    share, delta = shares[0], job.budget.delta
     private = job.the_method.private
-    time = work_seconds((*share.work, *(_shared(plan))), plan.task.data)
+    work = [work for one in shares for work in one.work]
+    time = work_seconds((*work, *_shared(plan)), plan.task.data)
     return [
         job.method,
         f"{job.budget.epsilon:g}",
         str(plan.task.stage + 1),
-        str(share.party),
-        f"{share.records:,}",
+        who([one.party for one in shares]),
+        span(one.records for one in shares),
         f"{share.sampling_rate:.5f}" if private else "-",
         f"{share.steps:,}",
         f"{share.noise_multiplier:.4f}" if private else "none",
@@ -51,8 +70,8 @@ def _cells(job: Job, plan: Plan, share: PartyPlan, view: str, event: object) -> 
         f"{epsilon(event, delta, 'pld'):.4g}",
         f"{epsilon(event, delta, 'rdp'):.4g}",
         f"{paper_epsilon(job, share.paper_event or event):.4g}",
-        size(share.bytes_up),
-        size(share.bytes_down),
+        span((one.bytes_up for one in shares), size),
+        span((one.bytes_down for one in shares), size),
         duration(time),
     ]
 

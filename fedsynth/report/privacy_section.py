@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedsynth.report import html
+from fedsynth.report.crowd import CROWD, alike, span, who
 from fedsynth.report.facts import PrivacyRow, ReportFacts
 from fedsynth.report.tables import epsilon_words
 
@@ -112,8 +114,12 @@ def _spent(rows: Sequence[PrivacyRow]) -> str:
 def _table(rows: Sequence[PrivacyRow]) -> str:
     order = sorted(rows, key=lambda row: (row.stage, row.party, row.view))
     caption = "Every party, stage and viewer; ε counts all that a party released so far"
-    if len(order) > ROWS_SHOWN:
-        caption += f"; the first {ROWS_SHOWN} of {len(order):,}, the ledger holds all"
+    lines = [[row] for row in order]
+    if len({row.party for row in order}) > CROWD:
+        lines = alike(order, lambda row: dataclasses.replace(row, party=0, records=0))
+        caption += ". Parties that did and spent the same share a line"
+    if len(lines) > ROWS_SHOWN:
+        caption += f"; the first {ROWS_SHOWN} of {len(lines):,}, the ledger holds all"
     return html.table(
         caption,
         _COLUMNS,
@@ -121,10 +127,10 @@ def _table(rows: Sequence[PrivacyRow]) -> str:
             (
                 "" if math.isfinite(row.epsilon) else "reference",
                 (
-                    row.party,
+                    who([one.party for one in line]),
                     row.stage,
                     row.view,
-                    f"{row.records:,}",
+                    span(one.records for one in line),
                     f"{row.sampling_rate:.4g}",
                     f"{row.steps:,}",
                     f"{row.noise_multiplier:.4g}",
@@ -133,7 +139,8 @@ def _table(rows: Sequence[PrivacyRow]) -> str:
                     epsilon_words(row.epsilon_paper),
                 ),
             )
-            for row in order[:ROWS_SHOWN]
+            for line in lines[:ROWS_SHOWN]
+            for row in line[:1]
         ],
     )
 

@@ -1,0 +1,233 @@
+"""What a round costs when there are ten times as many parties, and what a run of them needs.
+
+    python benchmarks/many_parties.py [rounds] [--method gs_wgan] [--engine ray]
+
+340 and 3,400 virtual users, one a party, ten of them asked in a round; each size in a process of
+its own. By default with a method that does next to nothing at a party (a noised sum of its images),
+in one process, so that what is measured is the house and not the method; every party that is asked
+is asked for the first time, which is the dearest time: its folder, key and ledger are made. Prints
+milliseconds a round (wall and CPU, median), the ratio, the seconds before and after the rounds, and
+the most memory of the process (with Ray: of all processes, proportional shares summed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+import torch
+
+from fedsynth.config import Config, resolve
+from fedsynth.core import Method, PartyPlan, Plan, Request, SyntheticSet
+from fedsynth.engine.engine import open_engine
+from fedsynth.engine.machine import prepare_worker
+from fedsynth.engine.session import StageParties
+from fedsynth.jobs import make_jobs, plans, report_facts
+from fedsynth.methods import all_methods
+from fedsynth.privacy.calibration import poisson_gaussian_multiplier
+from fedsynth.privacy.events import gaussian, repeated
+from fedsynth.report.page import write_report
+from fedsynth.report.progress import Progress
+from fedsynth.report.store import RunDirectory
+from fedsynth.runner import Runner
+from fedsynth.scenario import need_data
+from fedsynth.settings import setting
+
+SIZES = (340, 3400)
+ASKED = 10
+TINY_GAN = {"warm": 0, "critic_steps": 1, "width": 4, "depth": 4, "batch": 4, "spc": 10}
+
+
+@dataclass(frozen=True)
+class RollCallConfig:
+    """How many rounds, and how many parties in each."""
+
+    rounds: int = setting(34, "rounds", at_least=1)
+    per_round: int = setting(ASKED, "parties asked in a round", at_least=1)
+
+
+class RollCall(Method):
+    """Parties take turns to send a noised sum of their images."""
+
+    name = "roll_call"
+    summary = "A noised sum of the images of some parties, round by round"
+    Config = RollCallConfig
+
+    def plan(self, cfg, task, budget):
+        """Every party is asked as often as its turn comes."""
+        noise = poisson_gaussian_multiplier(
+            1.0, math.ceil(cfg.rounds * cfg.per_round / len(task.parties)),
+            budget.epsilon, budget.delta, budget.accounting,
+        )  # fmt: skip
+        parties = []
+        for place, facts in enumerate(task.parties):
+            visits = len(range(place, cfg.rounds * cfg.per_round, len(task.parties)))
+            event = repeated(gaussian(noise), visits)
+            parties.append(
+                PartyPlan(
+                    facts.party, facts.records, event, steps=max(1, visits),
+                    noise_multiplier=noise, bytes_up=visits * 4 * math.prod(task.data.shape),
+                )
+            )  # fmt: skip
+        return Plan(self.name, task, budget, tuple(parties), rounds=cfg.rounds)
+
+    def party(self, cfg, plan, private, request, guard):
+        """One sum."""
+        total = guard.noisy_sum(
+            private,
+            lambda images, _: images,
+            width=math.prod(plan.task.data.shape),
+            bound=1.0,
+            noise_multiplier=plan.of(private.facts.party).noise_multiplier,
+            rate=1.0,
+        )
+        return guard.release({"sum": total})
+
+    def serve(self, cfg, plan, parties):
+        """Add up what comes."""
+        who, total = parties.who, torch.zeros(math.prod(plan.task.data.shape))
+        for number in parties.rounds(cfg.rounds, {"total": total}):
+            turn = [who[(number * cfg.per_round + i) % len(who)] for i in range(cfg.per_round)]
+            for answer in parties.ask(turn, Request(round=number)):
+                total += answer.arrays["sum"]
+        classes = torch.tensor(plan.task.classes)
+        return SyntheticSet(
+            total.reshape(1, *plan.task.data.shape).repeat(len(classes), 1, 1, 1), classes
+        )
+
+
+def configured(method: str, rounds: int, parties: int, out: Path) -> Config:
+    """A run of one method with this many users."""
+    settings: dict[str, Any] = {"rounds": rounds}
+    if method == "gs_wgan":
+        settings = {**TINY_GAN, "subsets": 1, "steps": rounds}
+    return resolve(
+        {
+            "scenario": "emnist_users", "source": "virtual", "parties": parties, "epsilon": [10],
+            "users_per_round": ASKED, "method": [method], method: settings, "out": str(out),
+            "unit": "user" if method == "gs_wgan" else "record",
+            "evaluation": {"width": 4, "nets": 1, "max_images": 100},
+        }
+    )  # fmt: skip
+
+
+def timed(seconds: list[tuple[float, float]], ask: Callable[..., Any]) -> Callable[..., Any]:
+    """`StageParties.ask` with a stop-watch; questions of ten parties are rounds."""
+
+    def asked(self: StageParties, who: Any, *arguments: Any, **named: Any) -> Any:
+        wall, cpu = time.perf_counter(), time.process_time()
+        answers = ask(self, who, *arguments, **named)
+        if len(who) == ASKED:
+            seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
+        return answers
+
+    return asked
+
+
+def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, float]:
+    """One run from its plan to its report."""
+    prepare_worker()
+    seconds: list[tuple[float, float]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsynth-") as folder,
+        mock.patch.dict(all_methods(), {RollCall.name: RollCall()}),  # type: ignore[arg-type]
+        mock.patch.object(StageParties, "ask", timed(seconds, StageParties.ask)),
+    ):
+        begun = time.perf_counter()
+        config = configured(method, rounds, parties, Path(folder) / "run")
+        need_data(config.world)
+        jobs = make_jobs(config, Path(folder) / "run")
+        for job in jobs:
+            plans(job)
+        planned = time.perf_counter()
+        run = RunDirectory.create(Path(folder) / "run")
+        with open_engine(engine) as opened, Progress(silent=True) as progress, _Memory() as memory:
+            Runner(run, opened, progress).execute(jobs, 1)
+            write_report(run, report_facts(config, jobs, "", []))
+        ended = time.perf_counter()
+        page = (run.path / "report.html").stat().st_size
+    wall = [w for w, _ in seconds[1:]]
+    return {
+        "wall": 1e3 * statistics.median(wall),
+        "cpu": 1e3 * statistics.median(c for _, c in seconds[1:]),
+        "rounds": len(seconds),
+        "plan": planned - begun,
+        "rest": ended - planned - sum(w for w, _ in seconds),
+        "memory": memory.most / 1e9,
+        "report": page / 1e6,
+    }
+
+
+class _Memory:
+    """The most memory of this process and its children, looked at every half second."""
+
+    def __enter__(self) -> _Memory:
+        self.most, self._end = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            total = 0
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                try:
+                    total += process.memory_full_info().pss
+                except psutil.Error:
+                    continue
+            self.most = max(self.most, total)
+            if self._end.wait(0.5):
+                return
+
+
+def main() -> None:
+    """Measure both sizes and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", type=int, nargs="?", default=34)
+    parser.add_argument("--method", default="roll_call", choices=("roll_call", "gs_wgan"))
+    parser.add_argument("--engine", default="inprocess", choices=("inprocess", "ray"))
+    parser.add_argument("--parties", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.parties:
+        print(json.dumps(measure(chosen.method, chosen.engine, chosen.rounds, chosen.parties)))
+        return
+    print(f"{chosen.method}, {chosen.engine}, {chosen.rounds} rounds of {ASKED} parties")
+    print(f"{'parties':>8} {'ms a round':>11} {'CPU ms':>7} {'plan s':>7} {'rest s':>7} {'GB':>6}")
+    found = []
+    for parties in SIZES:
+        command = [sys.executable, __file__, *sys.argv[1:], "--parties", str(parties)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        row = json.loads(done.stdout.splitlines()[-1])
+        found.append(row)
+        print(
+            f"{parties:>8,} {row['wall']:>11.1f} {row['cpu']:>7.1f} {row['plan']:>7.1f} "
+            f"{row['rest']:>7.1f} {row['memory']:>6.2f}   report {row['report']:.1f} MB"
+        )
+    few, many = found
+    print(
+        f"ten times the parties: {many['wall'] / few['wall']:.2f} times the wall time of a round, "
+        f"{many['cpu'] / few['cpu']:.2f} times the CPU time"
+    )
+
+
+if __name__ == "__main__":
+    main()
