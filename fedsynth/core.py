@@ -100,9 +100,11 @@ class Task:
 class Work:
     """A unit of computation that is repeated, for time estimates: see `engine.estimate`."""
 
-    kind: str  # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step)
-    width: int  # of the ConvNet
-    batch: int
+    # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step), or
+    # "teachers" (a round of DataLens's)
+    kind: str
+    width: int  # of the ConvNet; hidden units of a teacher
+    batch: int  # records, or teachers
     times: int
 
 

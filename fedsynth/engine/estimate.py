@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -14,11 +14,14 @@ from fedsynth.engine.machine import pin_threads
 from fedsynth.methods._matching import MatchedImages, MatchingConfig
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.models.gradients import loss_and_gradients
+from fedsynth.models.teacher_shape import TeacherShape, initial
+from fedsynth.models.teacher_stack import TeacherStack, adam_step
+from fedsynth.models.window_products import windows
 from fedsynth.models.zoo import classifier
 from fedsynth.privacy.clipping import clipped_gradient_sum
 from fedsynth.randomness import default_seed
 
-PROBE = 32  # records a probe handles; time is taken to grow with the batch
+PROBE = 32  # records, or teachers, a probe handles; time is taken to grow with the batch
 REPEATS = 3
 
 
@@ -37,6 +40,8 @@ def work_seconds(work: Iterable[Work], data: DataFacts) -> float:
 def _probe(kind: str, width: int, data: DataFacts) -> float:
     """Seconds one unit of work takes for `PROBE` records: the best of a few."""
     pin_threads(1)
+    if kind == "teachers":
+        return _best(_teachers_round(width, data))
     if data.kind == TABLE:
         with default_seed("probe"):
             net: nn.Module = classifier("mlp", data.shape, data.classes)
@@ -57,10 +62,37 @@ def _probe(kind: str, width: int, data: DataFacts) -> float:
     def train() -> None:
         loss_and_gradients(net, images, labels)
 
-    run = {"gradient": gradient, "match": match, "train": train}[kind]
+    return _best({"gradient": gradient, "match": match, "train": train}[kind])
+
+
+def _best(run: Callable[[], None]) -> float:
+    """Seconds of the fastest of a few runs."""
     best = float("inf")
     for _ in range(REPEATS):
         start = time.perf_counter()
         run()
         best = min(best, time.perf_counter() - start)
     return best
+
+
+def _teachers_round(width: int, data: DataFacts) -> Callable[[], None]:
+    """A round of `PROBE` of DataLens's teachers with `width` hidden units, at the published number
+    of images and in the published proportions."""
+    shape = TeacherShape(
+        data.shape, data.classes, batch=15, channels=max(1, width // 8), hidden=width
+    )
+    generator = torch.Generator().manual_seed(0)
+    flat = initial(shape, PROBE, generator, torch.bfloat16)
+    slopes, first, second = torch.zeros(3, *flat.shape, dtype=flat.dtype)
+    stack, grads = TeacherStack(shape, shape.views(flat, PROBE)), shape.views(slopes, PROBE)
+    images = torch.rand((PROBE * 2 * shape.batch, *data.shape), generator=generator)
+    rows = windows(images.bfloat16().permute(0, 2, 3, 1).contiguous()).unflatten(0, (PROBE, -1))
+    labels = torch.arange(2 * shape.batch).expand(PROBE, -1) % data.classes
+
+    def run() -> None:
+        for step in range(2):
+            stack.training_gradient(rows, labels, grads)
+            adam_step(flat, slopes, first, second, step)
+        stack.image_gradient(rows[:, : shape.batch], labels[:, : shape.batch])
+
+    return run

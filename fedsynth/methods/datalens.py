@@ -37,6 +37,7 @@ from fedsynth.core import (
     Release,
     Request,
     Task,
+    Work,
 )
 from fedsynth.methods._datalens_ballots import direction
 from fedsynth.methods._datalens_home import Home
@@ -88,6 +89,9 @@ class DataLens(Method):
                     paper_event=recipe.paper_event,
                     bytes_up=4 * numbers * recipe.rounds,
                     bytes_down=(4 * shown + 8 * recipe.images) * recipe.rounds,
+                    work=(
+                        Work("teachers", cfg.hidden, recipe.teachers[facts.party], recipe.rounds),
+                    ),
                 ),
             )
             for facts in task.parties
