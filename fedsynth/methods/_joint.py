@@ -57,9 +57,9 @@ def answers_needed(cfg: NoiseAt, task: Task) -> int:
 
 def placed(cfg: NoiseAt, task: Task, share: PartyPlan) -> PartyPlan:
     """A party's share of a joint release, with its part of the noise and what each view counts."""
+    shares, colluding = answers_needed(cfg, task), getattr(cfg, "colluding", 1)
     if cfg.at != DISTRIBUTED:
         return replace(share, views=_views(cfg.at, share.event))
-    shares, colluding = answers_needed(cfg, task), getattr(cfg, "colluding", 1)
     views = {sum_view(shares): share.event}
     if colluding and shares > 1:
         who = f"curator with {colluding} colluding part{'y' if colluding == 1 else 'ies'}"

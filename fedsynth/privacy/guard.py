@@ -168,7 +168,7 @@ class Guard(
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Class names and clipped rows of the chosen records, some at a time."""
         at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // width))
-        for part in chosen.split(at_once):
+        for part in chosen.split(at_once) if len(chosen) else ():
             names = records.labels[part]
             rows = contribution(records.pixels(part).to(self.device), names).flatten(1)
             if rows.shape != (len(part), width):
