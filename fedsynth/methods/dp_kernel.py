@@ -87,8 +87,8 @@ class DPKernel(Method):
     paper_convention = "rdp"
     Config = DPKernelConfig
     presets = {
-        "smoke": {"spc": 200, "group": 100, "steps": 60, "rate": 3e-3},
-        "laptop": {"spc": 1000, "group": 200, "steps": 500, "rate": 3e-3},
+        "smoke": {"spc": 200, "group": 50, "steps": 30, "clip": 0.05, "rate": 3e-3},
+        "laptop": {"spc": 1000, "group": 200, "steps": 500, "clip": 0.05, "rate": 3e-3},
         "paper": {},
         "test": {"images": 3, "shortest": 4.0, "lengths": 2, "rate": 1e-3},
     }

@@ -87,8 +87,8 @@ class DPSinkhorn(Method):
     paper_convention = "rdp_classic_sparse"
     Config = DPSinkhornConfig
     presets = {
-        "smoke": {"spc": 200, "steps": 300, "depth": 32, "rate": 1e-3},
-        "laptop": {"spc": 1000, "steps": 4000, "depth": 64, "rate": 1e-3},
+        "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "rate": 1e-3},
+        "laptop": {"spc": 1000, "images": 20, "steps": 2500, "depth": 64, "rate": 1e-3},
         "paper": {},
         "test": {"depth": 8, "images": 6, "rate": 1e-3},
     }

@@ -26,7 +26,6 @@ from fedsynth.core import (
     Outcome,
     Parties,
     PartyFacts,
-    PartyPlan,
     Plan,
     Release,
     Request,
@@ -41,9 +40,8 @@ from fedsynth.methods._distribution import (
     refuse_what_cannot_be_seen,
 )
 from fedsynth.methods._joint import JointConfig, party_sum, placed
+from fedsynth.methods._sampled import sampled_share
 from fedsynth.methods.ndpdc import NDPDC, NDPDCConfig
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 
@@ -68,23 +66,18 @@ class NDPDCJoint(Method):
     def plan(self, cfg: NDPDCJointConfig, task: Task, budget: Budget) -> Plan:
         refuse_what_cannot_be_seen(cfg, task.data)
         rate = max(class_rates(cfg.group, together(task.parties)).values())
-        noise = cfg.noise or poisson_gaussian_multiplier(
-            rate, cfg.iterations, budget.epsilon, budget.delta, budget.accounting
-        )
         width = CondensedImages(cfg, task.data, (), ("width",)).width
         classes = len(task.classes)
-        event = repeated(poisson(rate, gaussian(noise)), cfg.iterations)
         parties = tuple(
             placed(
                 cfg,
                 task,
-                PartyPlan(
-                    facts.party,
-                    facts.records,
-                    event,
-                    sampling_rate=rate,
+                sampled_share(
+                    facts,
+                    budget,
+                    rate=rate,
                     steps=cfg.iterations,
-                    noise_multiplier=noise,
+                    noise=cfg.noise,
                     bytes_up=4 * classes * width * cfg.iterations,
                     work=(
                         Work("train", cfg.width, round(rate * facts.records / 3), cfg.iterations),

@@ -18,7 +18,6 @@ from fedsynth.core import (
     Method,
     Outcome,
     Parties,
-    PartyPlan,
     Plan,
     Release,
     Request,
@@ -28,10 +27,9 @@ from fedsynth.core import (
 from fedsynth.data.scaling import Scale
 from fedsynth.methods._joint import JointConfig, party_sum, placed
 from fedsynth.methods._matching import MatchedImages, PrivateMatchingConfig, match_run
+from fedsynth.methods._sampled import sampled_share
 from fedsynth.methods.psg import LAPTOP, earlier_images, other_classes
 from fedsynth.models.classifiers import bare_convnet, filled_convnet
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
 
@@ -60,22 +58,16 @@ class PSGJoint(Method):
     def plan(self, cfg: PSGJointConfig, task: Task, budget: Budget) -> Plan:
         records = sum(facts.records for facts in task.parties)
         rate = min(1.0, cfg.batch / records)
-        noise = poisson_gaussian_multiplier(
-            rate, cfg.steps, budget.epsilon, budget.delta, budget.accounting
-        )
-        event = repeated(poisson(rate, gaussian(noise)), cfg.steps)
         floats = sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
         parties = tuple(
             placed(
                 cfg,
                 task,
-                PartyPlan(
-                    facts.party,
-                    facts.records,
-                    event,
-                    sampling_rate=rate,
+                sampled_share(
+                    facts,
+                    budget,
+                    rate=rate,
                     steps=cfg.steps,
-                    noise_multiplier=noise,
                     bytes_up=floats * 4 * cfg.steps,
                     bytes_down=floats * 4 * cfg.steps,
                     work=(Work("gradient", cfg.width, round(rate * facts.records), cfg.steps),),
