@@ -19,6 +19,7 @@ from fedsynth import population
 from fedsynth.core import UNITS, Budget
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.setting import EvalSetting, layered
+from fedsynth.groups import GROUPS, candidates, members
 from fedsynth.kinds import refuse_unfit, suited
 from fedsynth.methods import all_methods, method
 from fedsynth.protection import check_turns, check_units, takes_turns
@@ -38,7 +39,11 @@ class RunConfig:
 
     scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
     preset: str = setting("laptop", "how much to compute", choices=PRESETS)
-    method: tuple[str, ...] = setting((), "methods to compare; default: the scenario's")
+    method: tuple[str, ...] = setting(
+        (),
+        "methods to compare; default: the scenario's. "
+        + "; ".join(f"{word}: {about}" for word, about in GROUPS.items()),
+    )
     epsilon: tuple[float, ...] = setting((1.0, 10.0), "budget(s) of each party", above=0)
     delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
     unit: str = setting(
@@ -94,6 +99,7 @@ class Config:
     methods: Mapping[str, Any]  # name -> its settings
     about: str
     left_out: tuple[str, ...] = ()  # methods of the scenario that cannot handle this kind of data
+    omitted: tuple[str, ...] = ()  # why methods of method=all or method=one_shot are not in it
     found: tuple[str, ...] = ()  # what data=emnist_users turned out to be, and what was tried
 
     def as_dict(self) -> dict[str, Any]:
@@ -221,12 +227,26 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
     chosen: dict[str, Any] = {}
-    for name in run.method:
+    for name in candidates(run.method):
         settings = dict(method(name).presets.get(preset or "", {}))
         if run.users_per_round and takes_turns(name):
             settings["per_round"] = run.users_per_round
         chosen[name] = build(method(name).Config, {**settings, **_section(layers, name)}, name)
-    return check(Config(run, world, evaluation, chosen, about, found=found))
+    return check(_spread(Config(run, world, evaluation, chosen, about, found=found)))
+
+
+def _spread(config: Config) -> Config:
+    """Words for many methods in the place of the methods they stand for here."""
+    run = config.run
+    if not set(run.method) & set(GROUPS):
+        return config
+    budgets = {name: budget(config, name, run.epsilon[0]) for name in config.methods}
+    kept, omitted = members(run.method, config.methods, tasks(config.world)[0], budgets)
+    if not kept:
+        raise UserError(f"method={','.join(run.method)}: no method can be planned here.")
+    chosen = {name: config.methods[name] for name in kept}
+    named = dataclasses.replace(run, method=kept)
+    return dataclasses.replace(config, run=named, methods=chosen, omitted=omitted)
 
 
 def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:

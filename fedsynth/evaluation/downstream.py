@@ -50,7 +50,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _train(
+def fit_network(
     net: torch.nn.Module,
     images: torch.Tensor,
     labels: torch.Tensor,
@@ -162,13 +162,20 @@ def train_and_test(
     return replace(result, released=len(train.images), seconds=time.perf_counter() - start)
 
 
+def network(
+    name: str, facts: DataFacts, classes: int, width: int, key: tuple[object, ...]
+) -> torch.nn.Module:
+    """A fresh network by its name under any protocol; its weights depend on the key alone."""
+    with default_seed(*key, "classifier"):
+        kind = "lenet" if name == suite.CNN else name
+        return classifier(kind, facts.shape, classes, width)
+
+
 def _network(exam: Exam) -> EvalResult:
     """Train a network with SGD and test it."""
     setting, key = exam.setting, exam.key
     rules, plan = setting.rules, setting.schedule(len(exam.train.images))
-    with default_seed(*key, "classifier"):
-        kind = "lenet" if exam.name == suite.CNN else exam.name
-        net = classifier(kind, exam.facts.shape, len(exam.order), setting.width).to(exam.device)
+    net = network(exam.name, exam.facts, len(exam.order), setting.width, key).to(exam.device)
     seen: list[EvalResult] = []
 
     def result() -> EvalResult:
@@ -190,7 +197,7 @@ def _network(exam: Exam) -> EvalResult:
             batch=rules.batch,
         )
 
-    _train(
+    fit_network(
         net,
         rules.scaled(pixels(exam.train.images), exam.facts).to(exam.device),
         targets(exam.train, exam.order).to(exam.device),

@@ -169,7 +169,7 @@ def test_the_loop_is_the_published_one(epochs: int) -> None:
         ours = ConvNet(4, 3, FACTS.shape).double()
     with default_seed("init"):
         plain = ConvNet(4, 3, FACTS.shape).double()
-    downstream._train(
+    downstream.fit_network(
         ours,
         x,
         y,
