@@ -9,6 +9,7 @@ answers: nothing is charged twice, and no two sums over different parties ever a
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class Absence:
     """Who is gone in one stage; kept in a file of the curator."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._turn = path, threading.Lock()  # a curator may ask from several threads
         self._by_question: dict[str, list[int]] = {}  # digest -> who was gone when it was answered
         self._reasons: dict[int, str] = {}
         self._now: list[int] = []  # changed in place: a checkpoint of the loop restores it
@@ -40,23 +41,25 @@ class Absence:
 
     def before(self, digest: str) -> list[int]:
         """Who is not to be asked this question."""
-        for party in self._by_question.get(digest, []):
-            self._add(party)
-        return self._now
+        with self._turn:
+            for party in self._by_question.get(digest, []):
+                self._add(party)
+            return list(self._now)
 
     def note(self, digest: str, reasons: dict[int, str], question: str) -> None:
         """These parties did not answer this question; on disk when this returns. Without a digest:
         they are gone, but their answers to the question count."""
-        for party, reason in reasons.items():
-            self._add(party)
-            self._reasons[party] = f"gone since {question}: {reason}"
-        if reasons:
-            if digest:
-                self._by_question[digest] = list(self._now)
-            known: dict[str, Any] = {"questions": self._by_question, "reasons": self._reasons}
-            with disk_errors(self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write(self._path, json.dumps(known).encode())
+        with self._turn:
+            for party, reason in reasons.items():
+                self._add(party)
+                self._reasons[party] = f"gone since {question}: {reason}"
+            if reasons:
+                if digest:
+                    self._by_question[digest] = list(self._now)
+                known: dict[str, Any] = {"questions": self._by_question, "reasons": self._reasons}
+                with disk_errors(self._path):
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
+                    atomic_write(self._path, json.dumps(known).encode())
 
     def _add(self, party: int) -> None:
         if party not in self._now:

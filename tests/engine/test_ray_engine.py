@@ -249,6 +249,21 @@ def test_gpus_that_are_not_there_are_refused_at_once():
         assert time.monotonic() - begun < 5
 
 
+def test_a_second_engine_that_would_wait_for_the_first_is_refused(ray_stage):
+    """Its workers would queue for CPUs the first one keeps; one that asks for none may come."""
+    ray_stage.ask_all([0], rounds=1)
+    begun = time.monotonic()
+    with (
+        pytest.raises(UserError, match=r"other engines in this process hold 2 of the \d+ of this"),
+        open_engine("ray", workers=2),
+    ):
+        pass
+    assert time.monotonic() - begun < 20
+    with open_engine("ray", workers=1, num_cpus=0) as engine:
+        assert engine.submit(pow, 2, 10).result(timeout=120) == 1024
+    assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
