@@ -55,6 +55,11 @@ TEST = {
     "generator_hidden": 4, "generator_channels": 2, "sketch_rows": 3, "sketch_columns": 50,
     "teacher_steps": 2, "pretraining": 4, "clip": 0.01, "beta": 0.1,
 }  # fmt: skip
+LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
+SMOKE = {
+    "teachers": 60, "batch": 15, "rounds": 5, "channels": 8, "hidden": 64, "generator_hidden": 256,
+    "generator_channels": 32, "spc": 200,
+}  # fmt: skip
 
 
 class DataLens(Method):
@@ -67,7 +72,7 @@ class DataLens(Method):
     paper_convention = CONVENTION
     units = (RECORD, USER)
     keeps_state = True
-    presets = {"test": TEST, "smoke": {}, "laptop": {}, "paper": {}}
+    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
     def plan(self, cfg: DataLensConfig, task: Task, budget: Budget) -> Plan:
         recipe = Recipe.of(cfg, task, budget)
