@@ -139,9 +139,7 @@ def _count_unanswered(grid: Grid) -> list[int]:
     """A counter of messages nobody replied to in time: somebody may still be busy with them."""
     unanswered, send = [0], grid.send_and_receive
 
-    def counted(
-        messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
+    def counted(messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         sent = list(messages)
         replies = list(send(sent, timeout=timeout))
         unanswered[0] += len(sent) - len(replies)
