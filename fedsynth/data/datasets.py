@@ -166,12 +166,13 @@ def _wrong(known: DataSet, images: np.ndarray, labels: np.ndarray) -> str:
     if len(outside):
         last = known.facts.classes - 1
         return f"the label of record {outside[0]} is not one of 0 to {last} ({len(outside)} are so)"
-    bad = np.argwhere(~((images >= 0) & (images <= 1))) if table else ()  # no number is neither
-    if len(bad):
-        record, column = (int(place) for place in bad[0][:2])
-        names = [c.name for c in known.facts.columns] or [str(column)] * (column + 1)
-        return f"column {names[column]!r} of record {record} is not a number from 0 to 1"
-    return ""
+    if not table:
+        return ""
+    bad = np.argwhere(~((images >= 0) & (images <= 1)))  # what is no number is neither
+    if not len(bad):
+        return ""
+    record, column = (int(place) for place in bad[0][:2])
+    return f"column {known.facts.columns[column].name!r} of record {record} is not from 0 to 1"
 
 
 def _check_split(split: str) -> None:

@@ -140,7 +140,7 @@ def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
     rows[3, 1] = value
     read = datasets.dataset(table_facts("new", columns, 2), (2, 2), (1, 1), about="new")
     read(lambda *_: (rows, np.array([0, 1, 0, 1])))
-    with pytest.raises(UserError, match=r"column 'height' of record 3 is not a number from 0 to 1"):
+    with pytest.raises(UserError, match=r"column 'height' of record 3 is not from 0 to 1"):
         datasets.load("new", "train")
 
 
