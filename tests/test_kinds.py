@@ -60,6 +60,7 @@ def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
     wards = [line.split(",")[4] for line in lines]
     assert wards == tables.decoded(columns[4], released.images[:, 4].flatten())
     assert not (run.path / "disclosed").exists()
+    run.write_config({"data": "made_table"})
     words = ReportFacts("t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3)
     page = write_report(run, words).read_text()
     assert "rows of a table, so there are no pictures" in page

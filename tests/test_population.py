@@ -133,7 +133,7 @@ def test_a_source_is_for_the_set_that_has_sources(people):
     ("keys", "message"),
     [
         ({"users_per_round": 8}, r"users_per_round=8: there are 7 parties.*Allowed: 1 to 7"),
-        ({"method": ["psg_joint"]}, r"unit=user: psg_joint protects a record.*: gs_wgan"),
+        ({"method": ["psg_joint"]}, r"unit=user: psg_joint protects a record.*: .*gs_wgan"),
         ({"unit": "person"}, r"unit='person' is unknown.* Allowed: record, user"),
         ({"parties": 9}, r"parties=9: made_people has 7 users"),
     ],
