@@ -8,12 +8,13 @@ from pathlib import Path
 from dp_accounting import DpEvent
 
 from fedsynth.config import Config, budget
-from fedsynth.core import Plan
+from fedsynth.core import PartyPlan, Plan
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.suite import missing
 from fedsynth.methods import method
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
+from fedsynth.privacy.shares import weakened
 from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
 from fedsynth.scenario import facts as facts_of
 from fedsynth.scenario import setting_in_words, tasks
@@ -51,6 +52,17 @@ def paper_epsilon(job: Job, event: DpEvent) -> float:
     return epsilon(event, job.budget.delta, job.the_method.paper_convention)
 
 
+def published(share: PartyPlan, event: DpEvent) -> DpEvent:
+    """What the authors would count where a view counts `event`: with all the noise, or with some
+    shares of it known."""
+    if share.paper_event is None or event == share.event:
+        return share.paper_event or event
+    for colluding in range(1, share.shares):
+        if weakened(share.event, share.shares, colluding) == event:
+            return weakened(share.paper_event, share.shares, colluding)
+    return event
+
+
 def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
     """What every party does and spends by plan, a row a party and view."""
     rows = []
@@ -71,7 +83,7 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
                             view,
                             epsilon(event, job.budget.delta, "pld"),
                             epsilon(event, job.budget.delta, "rdp"),
-                            paper_epsilon(job, share.paper_event or event),
+                            paper_epsilon(job, published(share, event)),
                         )
                     )
     return rows

@@ -11,7 +11,7 @@ from fedsynth.core import PartyPlan, Plan, Work
 from fedsynth.engine.estimate import seconds, work_seconds
 from fedsynth.engine.job import Job
 from fedsynth.engine.judge import nets
-from fedsynth.jobs import paper_epsilon, plans
+from fedsynth.jobs import paper_epsilon, plans, published
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
 from fedsynth.report.crowd import CROWD, alike, span, who
@@ -69,7 +69,7 @@ def _cells(
         view,
         f"{epsilon(event, delta, 'pld'):.4g}",
         f"{epsilon(event, delta, 'rdp'):.4g}",
-        f"{paper_epsilon(job, share.paper_event or event):.4g}",
+        f"{paper_epsilon(job, published(share, event)):.4g}",
         span((one.bytes_up for one in shares), size),
         span((one.bytes_down for one in shares), size),
         duration(time),

@@ -17,13 +17,16 @@ from fedsynth.engine.engine import open_engine
 from fedsynth.engine.job import Job
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.errors import UserError
+from fedsynth.jobs import published
 from fedsynth.methods import method
 from fedsynth.methods._distribution import class_rates
 from fedsynth.methods.ndpdc_joint import together
 from fedsynth.privacy.accounting import epsilon
-from fedsynth.privacy.events import flatten, gaussian
+from fedsynth.privacy.events import disclosed, flatten, gaussian
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.private import Records
+from fedsynth.privacy.shares import weakened
+from fedsynth.privacy.till import CURATOR, PUBLIC
 from fedsynth.scenario import World, party_records, tasks
 from fedsynth.settings import build
 
@@ -87,6 +90,19 @@ def test_every_view_of_distributed_noise_is_reported(name):
     assert with_one == "curator with 1 colluding party"
     assert epsilon(alone, 1e-5) <= 10.0 < epsilon(colluding, 1e-5)
     assert share.shares == 5
+
+
+def test_the_published_count_follows_the_views():
+    """A view without some of the noise costs more by the authors' count too, and a trusted curator
+    has no epsilon by anybody's."""
+    share = plan("dp_merf_joint", at="distributed").parties[0]
+    assert share.paper_event is not None
+    full, less = (published(share, event) for event in share.views.values())
+    assert full == share.paper_event
+    assert flatten(less) == flatten(weakened(share.paper_event, 5, 1))
+    trusted = plan("dp_merf_joint", at="aggregate").parties[0]
+    assert published(trusted, trusted.views[CURATOR]) == disclosed()
+    assert published(trusted, trusted.views[PUBLIC]) == trusted.paper_event
 
 
 @pytest.mark.parametrize("name", SHARED)
