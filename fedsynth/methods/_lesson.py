@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedsynth.core import DataFacts, Outcome, SyntheticSet
 from fedsynth.evaluation.augment import random_affine
-from fedsynth.methods._sketch import ClassModel, decode
+from fedsynth.methods._sketch import ClassModel
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import FeatureMap, Head, first_head, gradient_factors, places_in
 from fedsynth.models.enrichment import elastic
@@ -42,7 +42,7 @@ def sketched(
     least = 0.1 * records / len(classes)
     side = data.shape[-1]
     return {
-        name: decode(row, recipe.frequencies, side=side, noise=noise, at_least=least)
+        name: recipe.sketch.decode(row, side=side, noise=noise, at_least=least)
         for name, row in zip(classes, sums, strict=True)
     }
 
@@ -162,9 +162,9 @@ class Lesson:
         other = other.view(-1, 1, 1, 1)
         images = (1 - other) * images + other * images.roll(1, 0)
         images = images + PIXEL_NOISE * torch.randn(images.shape, generator=generator)
-        images = (images.clamp(0, 1) * 255).round() / 255
+        images = (images.clamp(0, 1) * 255).round().to(torch.uint8)
         own = len(models)  # earlier classes helped to teach; this set is not about them
-        logits = (self.features(images) @ weights.T).cpu()[:, :own]
+        logits = (self.features(images / 255) @ weights.T).cpu()[:, :own]
         names = torch.tensor(self.order[:own])
         labels = names[every_place(logits)]
         if cfg.labels == "hard":

@@ -12,29 +12,78 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.models.dct import coefficients, images_of
+from fedsynth.models.slant import MOST, sheared, slants
 
-MEAN, COUNT, NORM = 0.5, 0.05, 0.1  # weights of the parts of a contribution; the moment has 1
-BOUND = math.sqrt(MEAN**2 + 1 + COUNT**2 + 2 * NORM**2)
+MEAN, COUNT, NORM, SLANT = 0.5, 0.05, 0.1, 0.1  # weights of parts of a contribution; the moment's 1
 EDGE = 1.05  # an eigenvalue counts when it stands out of the noise by this factor
 
 
-def sketch_width(frequencies: int) -> int:
-    """Numbers in one class's sketch."""
-    size = frequencies**2
-    return size + size * (size + 1) // 2 + 3
+@dataclass(frozen=True)
+class Sketch:
+    """What a class is asked for: moments of its shapes up to so many frequencies, of its norms,
+    and, where shapes are straightened first, of its slants."""
 
+    frequencies: int
+    upright: bool = False
 
-def contribution(pixels: torch.Tensor, frequencies: int) -> torch.Tensor:
-    """One row a record: [0.5 u, vech(u u^T), 0.05, 0.1 t, 0.1 t^2].
+    @property
+    def width(self) -> int:
+        """Numbers in one class's sketch."""
+        size = self.frequencies**2
+        return size + size * (size + 1) // 2 + (5 if self.upright else 3)
 
-    u are its low-frequency coefficients, scaled to unit length (zero for a black image), and t in
-    [0, 1] is its norm over the largest possible. Off-diagonal products carry sqrt 2, so that the
-    second part is as long as |u|^2 <= 1, and the whole at most sqrt(.25 + 1 + .0025 + .02)."""
-    low = coefficients(pixels, frequencies)
-    unit = torch.nn.functional.normalize(low, dim=1)
-    t = pixels.flatten(1).norm(dim=1, keepdim=True) / math.sqrt(pixels[0].numel())
-    rest = [torch.full_like(t, COUNT), NORM * t, NORM * t**2]
-    return torch.cat([MEAN * unit, _products(unit), *rest], dim=1)
+    @property
+    def bound(self) -> float:
+        """The L2 norm that no record's contribution exceeds: 1.128, or 1.133 with slants."""
+        slant = SLANT**2 * (MOST**2 + MOST**4) if self.upright else 0.0
+        return math.sqrt(MEAN**2 + 1 + COUNT**2 + 2 * NORM**2 + slant)
+
+    def contribution(self, pixels: torch.Tensor) -> torch.Tensor:
+        """One row a record: [0.5 u, vech(u u^T), 0.05, 0.1 t, 0.1 t^2] and, with the slant s,
+        [0.1 s, 0.1 s^2].
+
+        u are its low-frequency coefficients, scaled to unit length (zero for a black image), those
+        of the straightened image if there is a slant, and t in [0, 1] is its norm over the largest
+        possible. Off-diagonal products carry sqrt 2, so that the second part is as long as
+        |u|^2 <= 1, and the whole at most `bound`."""
+        t = pixels.flatten(1).norm(dim=1, keepdim=True) / math.sqrt(pixels[0].numel())
+        rest = [torch.full_like(t, COUNT), NORM * t, NORM * t**2]
+        if self.upright:
+            s = slants(pixels)
+            pixels = sheared(pixels, -s)
+            rest += [SLANT * s[:, None], SLANT * s[:, None] ** 2]
+        unit = torch.nn.functional.normalize(coefficients(pixels, self.frequencies), dim=1)
+        return torch.cat([MEAN * unit, _products(unit), *rest], dim=1)
+
+    def decode(self, row: torch.Tensor, *, side: int, noise: float, at_least: float) -> ClassModel:
+        """The class behind one noised sum whose every entry carries N(0, noise^2).
+
+        The count is noised too, and taken for at least `at_least` records. The noise in the second
+        moment has the spectrum of a random symmetric matrix: eigenvalues within its edge are
+        dropped, the others freed of what noise adds to them on average.
+        """
+        size = self.frequencies**2
+        parts = [size, size * (size + 1) // 2, 1, 1, 1, *([1, 1] if self.upright else [])]
+        first, products, count, *rest = row.double().cpu().split(parts)
+        n = max(float(count) / COUNT, at_least)
+        rows, columns = torch.triu_indices(size, size)
+        weights = torch.where(rows == columns, 1.0, math.sqrt(2)).double()
+        moment = torch.zeros(size, size, dtype=torch.float64)
+        moment[rows, columns] = products / weights / n
+        moment = torch.triu(moment) + torch.triu(moment, 1).T
+        mean = first / MEAN / n
+        edge = 2 * noise / (n * math.sqrt(2)) * self.frequencies
+        values, vectors = torch.linalg.eigh(moment - torch.outer(mean, mean))
+        kept = values > EDGE * edge
+        true = (values[kept] + (values[kept] ** 2 - edge**2).sqrt()) / 2
+        spread = (vectors[:, kept] * true.sqrt()).T
+        t = min(max(float(rest[0]) / NORM / n, 0.02), 1.0)
+        norm = Spread.of(t, float(rest[1]) / NORM / n, most=t / 2)
+        lean = Spread(0.0, 0.0)
+        if self.upright:
+            s = min(max(float(rest[2]) / SLANT / n, -MOST), MOST)
+            lean = Spread.of(s, float(rest[3]) / SLANT / n, most=MOST / 2)
+        return ClassModel(mean.float(), spread.float(), norm.times(side), lean)
 
 
 def _products(unit: torch.Tensor) -> torch.Tensor:
@@ -50,13 +99,34 @@ def _products(unit: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Mean and deviation of one number over a class."""
+
+    mean: float
+    deviation: float
+
+    @staticmethod
+    def of(mean: float, mean_square: float, *, most: float) -> Spread:
+        """From noised moments; no deviation is taken for larger than `most`."""
+        return Spread(mean, math.sqrt(min(max(mean_square - mean**2, 0.0), most**2)))
+
+    def times(self, factor: float) -> Spread:
+        """The same of a multiple of the number."""
+        return Spread(factor * self.mean, factor * self.deviation)
+
+    def draw(self, n: int, generator: torch.Generator) -> torch.Tensor:
+        """Normal values."""
+        return self.mean + self.deviation * torch.randn(n, generator=generator)
+
+
+@dataclass(frozen=True)
 class ClassModel:
-    """What is known of one class: a Gaussian over shapes and the spread of their norms."""
+    """What is known of one class: a Gaussian over shapes, the spread of norms and of slants."""
 
     mean: torch.Tensor  # [frequencies^2], of coefficients of unit length
     spread: torch.Tensor  # [components, frequencies^2]: directions times deviations
-    norm: float  # mean L2 norm of its images
-    norm_deviation: float
+    norm: Spread  # L2 norm of its images
+    slant: Spread
 
     def sample(
         self, n: int, side: int, generator: torch.Generator, temperature: float = 1.0
@@ -64,34 +134,6 @@ class ClassModel:
         """Images without negative pixels, intensity still to be set, and the norms they want."""
         z = torch.randn(n, len(self.spread), generator=generator) * temperature
         images = images_of(self.mean + z @ self.spread, side).clamp_min(0)
-        norms = self.norm + self.norm_deviation * torch.randn(n, generator=generator)
-        return images, norms.clamp_min(0.2 * self.norm)
-
-
-def decode(
-    row: torch.Tensor, frequencies: int, *, side: int, noise: float, at_least: float
-) -> ClassModel:
-    """The class behind one noised sum whose every entry carries N(0, noise^2).
-
-    The count is noised too, and taken for at least `at_least` records. The noise in the second
-    moment has the spectrum of a random symmetric matrix: eigenvalues within its edge are dropped,
-    the others freed of what noise adds to them on average.
-    """
-    size = frequencies**2
-    row = row.double().cpu()
-    first, products, count, once, twice = row.split([size, size * (size + 1) // 2, 1, 1, 1])
-    n = max(float(count) / COUNT, at_least)
-    rows, columns = torch.triu_indices(size, size)
-    weights = torch.where(rows == columns, 1.0, math.sqrt(2)).double()
-    moment = torch.zeros(size, size, dtype=row.dtype)
-    moment[rows, columns] = products / weights / n
-    moment = torch.triu(moment) + torch.triu(moment, 1).T
-    mean = first / MEAN / n
-    edge = 2 * noise / (n * math.sqrt(2)) * frequencies
-    values, vectors = torch.linalg.eigh(moment - torch.outer(mean, mean))
-    kept = values > EDGE * edge
-    true = (values[kept] + (values[kept] ** 2 - edge**2).sqrt()) / 2
-    spread = (vectors[:, kept] * true.sqrt()).T
-    t = min(max(float(once) / NORM / n, 0.02), 1.0)
-    variance = min(max(float(twice) / NORM / n - t * t, 0.0), t * t / 4)
-    return ClassModel(mean.float(), spread.float(), t * side, math.sqrt(variance) * side)
+        if self.slant != Spread(0.0, 0.0):
+            images = sheared(images, self.slant.draw(n, generator).clamp(-1.0, 1.0))
+        return images, self.norm.draw(n, generator).clamp_min(0.2 * self.norm.mean)

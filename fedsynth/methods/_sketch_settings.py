@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedsynth.core import Budget, DataFacts, Task
-from fedsynth.errors import UserError
-from fedsynth.methods._sketch import sketch_width
+from fedsynth.errors import UserError, unknown
+from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import multipliers
 from fedsynth.models.enrichment import PRIORS, Prior, prior
 from fedsynth.privacy.calibration import gaussian_mu
@@ -17,13 +17,16 @@ from fedsynth.settings import setting
 SHAPE = (1, 28, 28)
 DIGITS, CLOTHES = "digits", "clothes"
 KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
-HAND_WRITTEN = {DIGITS: "strokes", CLOTHES: "textures"}
+HAND_WRITTEN = {DIGITS: "pen", CLOTHES: "textures"}
+POSE = {DIGITS: "slant", CLOTHES: "none"}
+POSES = ("none", "slant")
+AUTO = "auto"
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
         {"frequencies": 12, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 4000}
-        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+        | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
         {"frequencies": 16, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 4000}
-        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+        | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
         {"frequencies": 10, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 4000}
@@ -53,7 +56,8 @@ class SketchTeachConfig:
 
     spc: int | None = setting(None, "synthetic images a class; none: by budget", at_least=1)
     labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
-    prior: str = setting("auto", f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
+    prior: str = setting(AUTO, f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
+    pose: str = setting(AUTO, "what is taken out of a shape first: auto, none, slant")
     scattering: bool = setting(True, "scattering features beside those of the pool-net")
     frequencies: int | None = setting(
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=24
@@ -88,7 +92,7 @@ class Recipe:
     """Every number of one release."""
 
     prior: Prior
-    frequencies: int
+    sketch: Sketch
     share: float
     steps: int
     momentum: float
@@ -98,11 +102,6 @@ class Recipe:
     enriched: float
     sketch_multiplier: float
     teacher_multiplier: float
-
-    @property
-    def sketch_width(self) -> int:
-        """Numbers in the sketch of a class."""
-        return sketch_width(self.frequencies)
 
     @staticmethod
     def of(
@@ -123,12 +122,15 @@ class Recipe:
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
+        pose = (POSE[kind] if kind else "none") if cfg.pose == AUTO else cfg.pose
+        if pose not in POSES:
+            raise unknown("pose", pose, (AUTO, *POSES))
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         noise = multipliers(mu, chosen["share"], steps)
         return Recipe(
-            prior(automatic if cfg.prior == "auto" else cfg.prior),
-            round(chosen["frequencies"]),
+            prior(automatic if cfg.prior == AUTO else cfg.prior),
+            Sketch(round(chosen["frequencies"]), upright=pose == "slant"),
             chosen["share"],
             steps,
             chosen["momentum"],

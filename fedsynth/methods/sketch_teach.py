@@ -6,12 +6,13 @@ from it, made livelier by a prior written by hand, train a network whose feature
 scattering transform, are good for the real images too. The second releases T full-batch gradients
 of a linear head on those features: the teacher. It labels fresh images, and they are the release.
 
-A record moves its class's sketch by at most 1.128 and every gradient sum by at most C. The rest is
-post-processing.
+A record moves its class's sketch by at most 1.133 (1.128 where shapes are not straightened) and
+every gradient sum by at most C. The rest is post-processing. Images are released as bytes.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -33,8 +34,6 @@ from fedsynth.core import (
     Work,
 )
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
-from fedsynth.methods._matching import set_bytes
-from fedsynth.methods._sketch import BOUND, contribution
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors, places_in
 from fedsynth.models.poolnet import BATCH
@@ -74,6 +73,7 @@ class SketchTeach(Method):
         self, cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget
     ) -> PartyPlan:
         recipe = recipe_of(cfg, task, facts, budget)
+        image = math.prod(task.data.shape) + 8  # and its label
         held, strangers = len(facts.class_counts), len(task.seen) - len(task.classes)
         soft = 4 * task.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
         return PartyPlan(
@@ -82,8 +82,8 @@ class SketchTeach(Method):
             event=event_of(recipe),
             steps=1 + recipe.steps,
             noise_multiplier=recipe.teacher_multiplier,
-            bytes_up=set_bytes(task, held, recipe.spc) + soft,
-            bytes_down=set_bytes(task, strangers, cfg.negatives),
+            bytes_up=held * recipe.spc * image + soft,
+            bytes_down=strangers * cfg.negatives * image,
             work=work_of(cfg, facts.records + held * (cfg.pool + recipe.spc)),
         )
 
@@ -95,13 +95,13 @@ class SketchTeach(Method):
         classes = held_classes(plan.task, facts)
         sums = guard.noisy_class_sums(
             private,
-            lambda pixels, _: contribution(pixels, recipe.frequencies),
-            width=recipe.sketch_width,
-            bound=BOUND,
+            lambda pixels, _: recipe.sketch.contribution(pixels),
+            width=recipe.sketch.width,
+            bound=recipe.sketch.bound,
             noise_multiplier=recipe.sketch_multiplier,
             rates=dict.fromkeys(classes, 1.0),
         )
-        noise = BOUND * recipe.sketch_multiplier
+        noise = recipe.sketch.bound * recipe.sketch_multiplier
         models = sketched(sums, classes, recipe, data, noise=noise, records=facts.records)
         key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
         sent = request.arrays

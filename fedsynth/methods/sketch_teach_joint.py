@@ -31,7 +31,6 @@ from fedsynth.core import (
 from fedsynth.errors import UserError
 from fedsynth.methods._joint import NoiseAt, party_sum, placed
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
-from fedsynth.methods._sketch import BOUND, contribution
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach import LAPTOP, SMOKE, TEST, event_of, rows_and_places, work_of
@@ -88,7 +87,7 @@ class SketchTeachJoint(Method):
                     event,
                     steps=1 + recipe.steps,
                     noise_multiplier=recipe.teacher_multiplier,
-                    bytes_up=4 * len(task.classes) * recipe.sketch_width + gradients,
+                    bytes_up=4 * len(task.classes) * recipe.sketch.width + gradients,
                     bytes_down=features + gradients,
                     work=work_of(cfg, facts.records, trained=False),
                 ),
@@ -118,9 +117,9 @@ class SketchTeachJoint(Method):
         if request.kind == SKETCH:
             total = guard.noisy_class_sums(
                 private,
-                lambda pixels, _: contribution(pixels, recipe.frequencies),
-                width=recipe.sketch_width,
-                bound=BOUND,
+                lambda pixels, _: recipe.sketch.contribution(pixels),
+                width=recipe.sketch.width,
+                bound=recipe.sketch.bound,
                 noise_multiplier=recipe.sketch_multiplier,
                 rates=dict.fromkeys(plan.task.classes, 1.0),
                 call=request.round,
@@ -144,14 +143,14 @@ class SketchTeachJoint(Method):
     def serve(self, cfg: SketchTeachJointConfig, plan: Plan, parties: Parties) -> Outcome:
         task, records = plan.task, _records(plan.task)
         recipe = self._recipe(cfg, task, plan.budget)
-        noise = BOUND * recipe.sketch_multiplier
+        noise = recipe.sketch.bound * recipe.sketch_multiplier
         sums = party_sum(
             cfg,
             plan,
             parties,
             Request(SKETCH),
-            shapes={"sum": (len(task.classes), recipe.sketch_width)},
-            bound=BOUND,
+            shapes={"sum": (len(task.classes), recipe.sketch.width)},
+            bound=recipe.sketch.bound,
             noise_multiplier=recipe.sketch_multiplier,
         ).arrays["sum"]
         times = math.sqrt(len(task.parties)) if cfg.at == "party" else 1.0

@@ -16,7 +16,6 @@ from fedsynth.data import datasets
 from fedsynth.errors import UserError
 from fedsynth.methods import method
 from fedsynth.methods._lesson import Lesson, every_place, others_than, shown_negatives, sketched
-from fedsynth.methods._sketch import contribution
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import (
     FeatureMap,
@@ -123,25 +122,43 @@ def test_features_travel_as_arrays() -> None:
 
 def test_the_chosen_settings_are_those_of_the_table() -> None:
     for data, eps, expected in (
-        ("mnist", 1, (12, 0.4, 60, 0.8, 4000, 0.5, 1.2, 1.0, "strokes")),
-        ("mnist", 10, (16, 0.4, 100, 0.9, 4000, 0.5, 1.2, 1.0, "strokes")),
+        ("mnist", 1, (12, 0.4, 60, 0.8, 4000, 0.0, 0.6, 1.0, "pen")),
+        ("mnist", 10, (16, 0.4, 100, 0.9, 4000, 0.0, 0.6, 1.0, "pen")),
         ("fashion_mnist", 1, (10, 0.5, 60, 0.8, 4000, 0.5, 1.2, 1.0, "textures")),
         ("fashion_mnist", 10, (20, 0.6, 100, 0.9, 5000, 0.3, 0.4, 0.5, "textures")),
     ):
         r = recipe(data, eps)
-        found = (r.frequencies, r.share, r.steps, r.momentum, r.spc, r.mix, r.elastic, r.enriched)
+        found = (
+            r.sketch.frequencies,
+            r.share,
+            r.steps,
+            r.momentum,
+            r.spc,
+            r.mix,
+            r.elastic,
+            r.enriched,
+        )
         assert (*found, r.prior.name) == pytest.approx(expected)
 
 
+def test_digits_are_straightened_and_what_else_is_asked_for_is_done_or_refused() -> None:
+    assert recipe("mnist", 1).sketch.upright
+    assert not recipe("fashion_mnist", 1).sketch.upright
+    assert not recipe("mnist", 1, pose="none").sketch.upright
+    assert recipe("fashion_mnist", 1, pose="slant").sketch.upright
+    with pytest.raises(UserError, match=r"unknown pose 'slan'. Did you mean 'slant'"):
+        recipe("mnist", 1, pose="slan")
+
+
 def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
-    details = [recipe("mnist", eps).frequencies for eps in (0.02, 0.2, 1, 3, 10, 100)]
+    details = [recipe("mnist", eps).sketch.frequencies for eps in (0.02, 0.2, 1, 3, 10, 100)]
     assert details == sorted(details)
     assert details[0] >= 2
     assert details[-1] == 16
-    assert recipe("mnist", 1, records=600).frequencies < 12
+    assert recipe("mnist", 1, records=600).sketch.frequencies < 12
     many = Recipe.of(SketchTeachConfig(), task("mnist"), Budget(1, 1e-5), 60_000, 100)
-    assert many.frequencies == recipe("mnist", 0.1).frequencies
-    assert recipe("mnist", 0.1, frequencies=14, share=0.7, prior="none").frequencies == 14
+    assert many.sketch.frequencies == recipe("mnist", 0.1).sketch.frequencies
+    assert recipe("mnist", 0.1, frequencies=14, share=0.7, prior="none").sketch.frequencies == 14
 
 
 @given(st.floats(0.05, 20.0), st.sampled_from(["pld", "rdp"]))
@@ -181,8 +198,8 @@ def halves(place: int) -> torch.Tensor:
 def lesson(earlier: SyntheticSet | None = None, labels: str = "hard", **changes: object) -> Lesson:
     small = {"pool": 20, "pool_steps": 10, "width": 4, "scattering": False, "spc": 15} | changes
     cfg = build(SketchTeachConfig, {**small, "labels": labels, "frequencies": 3})
-    sums = torch.stack([contribution(halves(place), 3).sum(0) for place in range(2)])
     r = Recipe.of(cfg, task("shapes", 100, 2), Budget(10, 1e-5), 100)
+    sums = torch.stack([r.sketch.contribution(halves(place)).sum(0) for place in range(2)])
     models = sketched(sums, (3, 1), r, SHAPES, noise=0.01, records=100)
     return Lesson(cfg, r, SHAPES, models, earlier=earlier, key=(0, "lesson"), device=CPU)
 
@@ -198,11 +215,10 @@ def test_a_released_set_is_made_of_bytes_and_labelled_by_the_head() -> None:
     out = made.released(weights)
     assert out.images.shape == (30, 1, 28, 28)
     assert out.soft is None
-    levels = out.images * 255
-    assert float((levels - levels.round()).abs().max()) < 1e-4
-    assert out.images.min() >= 0
-    assert out.images.max() <= 1
-    places = (made.features(out.images) @ weights.T).argmax(1)
+    assert out.images.dtype == torch.uint8
+    assert not out.raw
+    assert out.images.max() > 100
+    places = (made.features(out.pixels()) @ weights.T).argmax(1)
     assert len(places.unique()) == 2
     assert torch.equal(torch.tensor([3, 1])[places], out.labels)
     assert torch.equal(lesson().released(weights).images, out.images)

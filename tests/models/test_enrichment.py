@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedsynth.errors import UserError
-from fedsynth.models.enrichment import PRIORS, elastic, prior, smooth_field
+from fedsynth.models.enrichment import PRIORS, elastic, prior, ridges, smooth_field
 from fedsynth.randomness import torch_generator
 
 
@@ -50,6 +50,16 @@ def test_strokes_are_nearer_to_ink_or_paper_than_what_they_came_from() -> None:
         return float((x * (1 - x)).mean())
 
     assert grey(made) < 0.6 * grey(images)
+
+
+def test_ridges_make_a_line_whole_that_fades() -> None:
+    place = torch.arange(28.0)
+    line = torch.exp(-((place - 14) ** 2) / 4)[:, None] * torch.linspace(1.0, 0.25, 28)
+    line = line[None, None]
+    before, after = (x[0, 0, 14, 3:25] for x in (line, ridges(line)))
+    assert float(before.min() / before.max()) < 0.4
+    assert float(after.min() / after.max()) > 0.55
+    assert float(ridges(line)[0, 0, 4].max()) < 0.05
 
 
 def test_bending_moves_points_by_about_what_was_asked() -> None:
