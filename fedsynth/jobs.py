@@ -13,6 +13,7 @@ from fedsynth.engine.job import Job
 from fedsynth.evaluation.suite import missing
 from fedsynth.methods import method
 from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.events import disclosed
 from fedsynth.privacy.guard import CURATOR
 from fedsynth.privacy.shares import weakened
 from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
@@ -55,6 +56,8 @@ def paper_epsilon(job: Job, event: DpEvent) -> float:
 def published(share: PartyPlan, event: DpEvent) -> DpEvent:
     """What the authors would count where a view counts `event`: with all the noise, or with some
     shares of it known."""
+    if event == disclosed():
+        return event
     if share.paper_event is None or event == share.event:
         return share.paper_event or event
     for colluding in range(1, share.shares):
