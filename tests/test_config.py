@@ -74,7 +74,17 @@ def test_a_protocol_with_a_preset_of_its_own_starts_from_that(tmp_path):
     assert (laptop.nets, laptop.batch, laptop.width) == (2, 0, 32)
     assert (laptop.suite_images, laptop.max_images) == (own["suite_images"], own["max_images"])
     assert run_of(*words, "preset=paper").evaluation == EvalSetting("G", nets=2)
-    assert run_of(f"scenario={path}", "evaluation.protocol=D").evaluation.batch == 16
+    other = run_of(f"scenario={path}", "evaluation.protocol=D").evaluation
+    assert (other.batch, other.nets, other.max_images) == (16, 3, 70)
+
+
+def test_a_protocol_that_is_named_is_cut_for_large_sets_only(tmp_path):
+    path = scenario(tmp_path, evaluation={"protocol": "S", "width": 32})
+    for name, small in (("P", 100), ("D", 500)):
+        laptop = run_of(f"scenario={path}", f"evaluation.protocol={name}").evaluation
+        published = EvalSetting(name, width=32)
+        assert laptop.schedule(small) == published.schedule(small)
+        assert laptop.schedule(60_000).epochs < published.schedule(60_000).epochs
 
 
 def test_a_preset_may_be_named_in_the_file_and_laptop_is_the_default(tmp_path):

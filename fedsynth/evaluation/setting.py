@@ -19,12 +19,17 @@ PRESETS: dict[str, dict[str, dict[str, int]]] = {
         "smoke": {"suite_images": 500, "max_images": 10_000},
         "laptop": {"suite_images": 5000, "max_images": 100_000},
     },
+    "P": {"smoke": {"max_images": 20_000}, "laptop": {"max_images": 400_000}},
+    "D": {"smoke": {"max_images": 20_000}, "laptop": {"max_images": 1_200_000}},
     "L": {
         "smoke": {"max_images": 20_000, "batch": 16},
         "laptop": {"max_images": 100_000, "batch": 16},
     },
 }
-"""What the cheaper forms of a run do of protocols that no scenario has settings for."""
+"""What the cheaper forms of a run do of a protocol that is named, where nothing else is said. Those
+of P and D cut trainings on tens of thousands of images and leave small sets as published."""
+
+APART = ("G", "L")  # protocols for which nothing holds that was said for another one
 
 SCORERS: dict[str, dict[str, int]] = {
     "smoke": {"scorer_width": 8, "scorer_images": 10_000},
@@ -36,16 +41,16 @@ TRAINING_KEYS = ("classifier", "nets", "epochs", "max_images", "batch", "suite_i
 
 
 def layered(sections: list[dict[str, object]], preset: str | None) -> dict[str, object]:
-    """The keys of several layers, the last of which wins, over those of the preset. A protocol with
-    a preset of its own starts from that and from the layer that names it: what earlier layers say
-    of nets, epochs and batches was meant for another protocol."""
+    """The keys of several layers, the last of which wins, over those of the preset. Protocols G and
+    L start from the layer that names them: what earlier layers say of nets, epochs and batches was
+    meant for another protocol."""
     base: dict[str, object] = dict(SCORERS.get(preset or "", {}))
     naming = [i for i, section in enumerate(sections) if "protocol" in section]
     if naming:
         first = naming[-1]
-        own = PRESETS.get(str(sections[first]["protocol"]), {}).get(preset or "", {})
-        if own:
-            base |= own
+        name = str(sections[first]["protocol"])
+        base |= PRESETS.get(name, {}).get(preset or "", {})
+        if name in APART and preset:
             earlier = [
                 {k: v for k, v in section.items() if k not in TRAINING_KEYS}
                 for section in sections[:first]
