@@ -182,12 +182,21 @@ class Tap:
             for out, mine, theirs, std in rows
         )
 
+    def apart(self, other: Tap) -> float:
+        """The mu of these outputs: how far the two taps' sums lie apart, in deviations of the noise
+        that was claimed."""
+        rows = zip(self.before, other.before, self.stds, strict=True)
+        return math.hypot(*(float((mine - theirs).norm()) / std for mine, theirs, std in rows))
 
-def release_attack(known: Records, canary: Records, patch: pytest.MonkeyPatch) -> Attack:
-    """Runs sketch_teach, then asks what its sums would have been in each of the two worlds."""
+
+def release_attack(
+    known: Records, canary: Records, patch: pytest.MonkeyPatch, apart: list[float]
+) -> Attack:
+    """Runs sketch_teach, then asks what its sums would have been in each of the two worlds. How far
+    these lie apart is noted in `apart`."""
     some = method("sketch_teach")
-    changes = {"pool": 10, "pool_steps": 1, "width": 4, "spc": 2, "steps": 4, "frequencies": 3}
-    cfg: object = build(some.Config, {**changes, "scattering": False})
+    changes = {"pool": 10, "pool_steps": 1, "width": 4, "spc": 2, "steps": 3, "frequencies": 3}
+    cfg: object = build(some.Config, {**changes, "scattering": False, "prior": "none"})
     facts = PartyFacts(0, len(known.labels), {0: 3, 1: 3})
     task = Task(datasets.info("shapes").facts, 0, 1, (facts,), (0, 1), (0, 1))
     plan = some.plan(cfg, task, Budget(EPSILON, DELTA))
@@ -209,6 +218,7 @@ def release_attack(known: Records, canary: Records, patch: pytest.MonkeyPatch) -
         for world in worlds:
             with fresh_party(world, len(known.labels)) as (other_guard, other):
                 replays.append(tapped(other_guard, other, real.after))
+        apart.append(replays[0].apart(replays[1]))
         return replays[0].distance(replays[1])
 
     return attack
@@ -217,13 +227,20 @@ def release_attack(known: Records, canary: Records, patch: pytest.MonkeyPatch) -
 def test_all_of_sketch_teach_stays_below_its_budget_and_is_found_when_noise_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    claimed, known = gdp_mu(EPSILON, DELTA), some_records()
-    attack = release_attack(known, CANARY, monkeypatch)
+    """A twentieth of the noise is a mu of twenty times the claim: the worlds overlap in less than
+    one run of a hundred, and then few runs prove more than was claimed, even if one goes astray."""
+    claimed, known, trials = gdp_mu(EPSILON, DELTA), some_records(), 20
+    astray = [0.0] * (trials - 1), [1.0] * (trials - 1)
+    assert audit([*astray[0], 0.0], [*astray[1], 0.0], DELTA).mu > claimed
+    apart: list[float] = []
+    attack = release_attack(known, CANARY, monkeypatch, apart)
 
     def found() -> float:
-        return audit_attack(attack, known, CANARY, delta=DELTA, trials=30, noise_seed=1).mu
+        return audit_attack(attack, known, CANARY, delta=DELTA, trials=trials, noise_seed=1).mu
 
     assert found() <= claimed
+    assert 0.5 * claimed < min(apart)
+    assert max(apart) <= claimed * (1 + 1e-5)
     with monkeypatch.context() as patch:
-        too_little_noise(patch, 0.1)
+        too_little_noise(patch, 0.05)
         assert found() > claimed
