@@ -42,6 +42,15 @@ from fedsynth.randomness import torch_generator
 STACK = 8  # teachers that go through one product
 
 
+def not_empty(records: Records, classes: Sequence[int]) -> Records:
+    """The records, or a black image where there are none: teachers without records go through the
+    same motions, and their votes do not count."""
+    if len(records.labels):
+        return records
+    black = records.images.new_zeros(1, *records.images.shape[1:])
+    return Records(black, torch.tensor(classes[:1]))
+
+
 @dataclass(frozen=True)
 class Members:
     """The records of each teacher: places and digests [teachers, widest]; the rest of a row is
@@ -142,8 +151,8 @@ class Ensemble:
     ) -> None:
         self.cfg, self.recipe, self.task, self.key = cfg, recipe, task, key
         self.shape = recipe.shape(cfg, task)
-        self.records, self.device = records, device
-        self.members = Members.of(records, teachers, repr(key))
+        self.members, self.device = Members.of(records, teachers, repr(key)), device
+        self.records = records = not_empty(records, task.classes)
         lookup = torch.zeros(task.data.classes, dtype=torch.int64)
         lookup[list(task.classes)] = torch.arange(len(task.classes))
         self.labels = lookup[records.labels]

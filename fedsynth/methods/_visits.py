@@ -102,11 +102,11 @@ def _schedule(
     per_round: int,
     order: str,
 ) -> Schedule:
-    hosted = _hosted(parties, subsets)
+    shares = hosted(parties, subsets)
     parts = [  # all first subsets, then all second ones, ...: neighbours are different parties
         (party, Part(f"{name} party {party}", index, count))
-        for index in range(max(hosted.values()))
-        for party, count in hosted.items()
+        for index in range(max(shares.values()))
+        for party, count in shares.items()
         if index < count
     ]
     if per_round > len(parts):
@@ -130,10 +130,10 @@ def _schedule(
             visits.append(Visit(slot, party, part, seen[parts[place]]))
             seen[parts[place]] += 1
         made.append(tuple(visits))
-    return Schedule(hosted, tuple(made))
+    return Schedule(shares, tuple(made))
 
 
-def _hosted(parties: tuple[tuple[int, int], ...], subsets: int) -> dict[int, int]:
+def hosted(parties: tuple[tuple[int, int], ...], subsets: int) -> dict[int, int]:
     """How many subsets each party hosts: its share by public numbers of records, at least one."""
     records = max(1, sum(count for _, count in parties))
     return {party: max(1, round(subsets * count / records)) for party, count in parties}

@@ -26,7 +26,7 @@ class MLPGenerator(nn.Module):
         for size in hidden:
             layers += [nn.Linear(width, size), *([nn.BatchNorm1d(size)] if norm else []), nn.ReLU()]
             width = size
-        self.layers = nn.Sequential(*layers, nn.Linear(width, math.prod(shape)))
+        self.layers = _started(nn.Sequential(*layers, nn.Linear(width, math.prod(shape))))
 
     def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
         """Images of these codes and labels."""
@@ -41,7 +41,16 @@ def mlp_discriminator(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     for size in hidden:
         layers += [nn.Linear(inputs, size), nn.ReLU()]
         inputs = size
-    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+    return _started(nn.Sequential(*layers, nn.Linear(inputs, 1)))
+
+
+def _started(layers: nn.Sequential) -> nn.Sequential:
+    """Normal weights of variance 2 / inputs and no biases: images differ from the start."""
+    for layer in layers:
+        if isinstance(layer, nn.Linear) and not layer.weight.is_meta:
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / layer.in_features))
+            nn.init.zeros_(layer.bias)
+    return layers
 
 
 def rows_with_labels(images: Tensor, labels: Tensor, classes: int) -> Tensor:

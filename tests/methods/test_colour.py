@@ -1,4 +1,5 @@
-"""Every method for images on colour images of 32 pixels: it releases them, or its plan refuses."""
+"""Every method for images on colour images of 32 pixels, which ten parties hold by class, one each:
+it releases them, or says why not."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from fedsynth.kinds import able, refuse_unfit
 from fedsynth.methods import all_methods
 from fedsynth.scenario import World
 
-COLOUR = World(data="made_colour", parties=2, stages="together", holdout=1000)
+COLOUR = World(data="made_colour", parties=10, stages="together", holdout=1000)
 DATA = datasets.info("made_colour").facts
 GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}  # their sketch is of grey images
 
@@ -27,6 +28,7 @@ def colour_job(name, out):
 @pytest.mark.parametrize("name", able(DATA))
 def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path):
     job = colour_job(name, tmp_path / "run")
+    assert all(len(facts.class_counts) == 1 for facts in job.plan(0).task.parties)
     run = tiny.release_and_judge([job], here)
     (accuracy,) = [m.value for m in run.metrics() if m.metric == "accuracy"]
     assert 0 <= accuracy <= 1

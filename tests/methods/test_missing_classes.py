@@ -1,0 +1,68 @@
+"""Parties that hold less than was planned for: what leaves them must not show it by its form, and
+an empty class is noise like any other."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import tiny_runs as tiny
+import torch
+
+from fedsynth.core import ReleasedModel
+from fedsynth.data import datasets
+from fedsynth.engine import session
+from fedsynth.kinds import able
+from fedsynth.methods import all_methods
+from fedsynth.privacy.events import flatten
+from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.private import Records
+from fedsynth.report.store import RunDirectory
+from fedsynth.scenario import party_records, tasks
+
+DATA = datasets.info("shapes").facts
+PRIVATE = [name for name in able(DATA) if all_methods()[name].private]
+
+
+def forms(job) -> list[object]:
+    """What everybody sees of the releases without looking into them."""
+    seen = []
+    run = RunDirectory(Path(job.out))
+    for stage in range(len(tasks(job.world))):
+        outcome = run.load_release(job.name, stage + 1)
+        if isinstance(outcome, ReleasedModel):
+            arrays = dict(outcome.state)
+            seen.append({name: value.shape for name, value in arrays.items()})
+        else:
+            arrays = {"images": outcome.images}
+            seen.append(outcome.images.shape)
+            assert set(outcome.labels.tolist()) <= set(job.plan(stage).task.classes)
+        assert all(torch.isfinite(value).all() for value in arrays.values())
+    return seen
+
+
+def less(world, party):
+    """Party 0 without its first two classes, party 1 without anything."""
+    records = party_records(world, party)
+    lost = torch.unique(records.labels)[: 2 if party == 0 else None]
+    kept = ~torch.isin(records.labels, lost)
+    return Records(records.images[kept], records.labels[kept])
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_classes_that_are_not_there_and_a_party_without_records_release_noise(
+    name, here, tmp_path, monkeypatch
+):
+    """They answer as if nothing were, and pay the same."""
+    job = tiny.tiny_job(name, tmp_path / "all")
+    other = dataclasses.replace(job, out=str(tmp_path / "less"))
+    assert all(len(task.parties[0].class_counts) > 2 for task in tasks(job.world))
+    tiny.release(job, here)
+    monkeypatch.setattr(session, "party_records", less)
+    tiny.release(other, here)
+    assert forms(other) == forms(job)
+    for party in range(job.world.parties):
+        ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
+        spent = [flatten(total(entries)) for entries in ledgers]
+        assert spent[0] == spent[1]
