@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dp_accounting import DpEvent
 from rich.table import Table
@@ -10,12 +11,20 @@ from rich.table import Table
 from fedsynth.core import PartyPlan, Plan, Work
 from fedsynth.engine.estimate import seconds, work_seconds
 from fedsynth.engine.job import Job
-from fedsynth.engine.judge import nets
+from fedsynth.evaluation.cost import (
+    answer_seconds,
+    judging_seconds,
+    quality_seconds,
+    scorer_training_seconds,
+)
 from fedsynth.jobs import paper_epsilon, plans, published
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.guard import CURATOR
 from fedsynth.report.crowd import CROWD, alike, span, who
 from fedsynth.report.progress import duration
+
+TESTS = 10_000  # test images of all classes, about
+SPC_BY_BUDGET = 4000  # images a class of methods that choose it by the budget
 
 COLUMNS = (
     "method", "budget", "stage", "party", "records", "q", "steps", "noise", "view",
@@ -84,23 +93,59 @@ def _shared(plan: Plan) -> tuple[Work, ...]:
 def _caption(jobs: list[Job]) -> str:
     release = sum(seconds(plan) for job in jobs for plan in plans(job))
     judging = sum(evaluation_seconds(job) for job in jobs)
+    real = once_seconds(jobs)
+    more = f"; on real data, once and then kept on disk, {duration(real)}" if real else ""
     return (
         f"Estimated on this machine, one core: releases {duration(release)}, evaluation "
-        f"{duration(judging)}, together {duration(release + judging)}; divide by the workers."
+        f"{duration(judging)}{more}, together {duration(release + judging + real)}; divide by the "
+        "workers."
     )
 
 
 def evaluation_seconds(job: Job) -> float:
-    """Core-seconds of judging every stage of a job: the training of its classifiers."""
-    work = []
-    images = 0
+    """Core-seconds of judging every stage of a job: training and testing its classifiers, and
+    appraising its images."""
+    total, images = 0.0, 0
     for plan in plans(job):
-        images += sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
-        schedule = job.evaluation.schedule(max(1, images))
-        times = schedule.steps * nets(job, model=job.the_method.inherits(job.config))
-        batch = min(job.evaluation.rules.batch, max(1, images))
-        work.append(Work("train", job.evaluation.width, batch, times))
-    return work_seconds(work, plans(job)[0].task.data)
+        facts = plan.task.data
+        tests = TESTS * len(plan.task.seen) // facts.classes
+        if hands_on_a_model(job):
+            total += tests * answer_seconds("convnet", job.evaluation.width, facts)
+            continue
+        images += released_images(job, plan)
+        total += judging_seconds(job.evaluation, facts, max(1, images), tests)
+        total += quality_seconds(job.evaluation, facts, max(1, images), TESTS)
+    return total
+
+
+def once_seconds(jobs: list[Job]) -> float:
+    """Core-seconds of what is computed from real data once and kept on disk: classifiers to
+    calibrate by, one set for each stage, and the scorer of images."""
+    if not (judged := [job for job in jobs if not hands_on_a_model(job)]):
+        return 0.0
+    setting, total, records = judged[0].evaluation, 0.0, 0
+    for plan in plans(judged[0]):
+        records += sum(share.records for share in plan.parties)
+        tests = TESTS * len(plan.task.seen) // plan.task.data.classes
+        if setting.rules.calibrated:
+            total += judging_seconds(replace(setting, nets=1), plan.task.data, records, tests)
+    return total + scorer_training_seconds(setting, plans(judged[0])[0].task.data, records)
+
+
+def hands_on_a_model(job: Job) -> bool:
+    """Whether a job ends in a model, which is tested as it is: a private method without images a
+    class."""
+    return job.the_method.private and not hasattr(job.config, "spc")
+
+
+def released_images(job: Job, plan: Plan) -> int:
+    """Images of one stage, by the plan: what the parties send, or the method's `spc` for each class
+    where they send something else that images are made from."""
+    sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
+    if not hasattr(job.config, "spc"):
+        return sent
+    drawn = (job.config.spc or SPC_BY_BUDGET) * len(plan.task.classes)
+    return max(sent, drawn) if plan.rounds == 1 else drawn
 
 
 def _image_bytes(job: Job, plan: Plan) -> int:
