@@ -143,13 +143,28 @@ class Lesson:
         return (total + weight * others) / (records + weight * len(rows))
 
     def released(self, weights: torch.Tensor) -> SyntheticSet:
-        """The set: fresh images, more varied than the pool, with the head's opinion of each."""
+        """The set: fresh images, more varied than the pool, with the head's opinion of each; or few
+        images matched to such a set. An image that was made for a class keeps it as its label."""
+        cfg, recipe = self._cfg, self._recipe
+        if cfg.drawn is None:
+            return self._labelled(self._drawn(recipe.spc), weights)
+        large = self._labelled(self._drawn(cfg.drawn), weights)
+        how = cfg.condensation(recipe.spc)
+        small = how.of(
+            large, self._data, key=(*self._key, "small"), device=self.features.centre.device
+        )
+        if cfg.labels == "hard":
+            return small
+        return replace(small, soft=self._labelled(small.images, weights).soft)
+
+    def _drawn(self, each: int) -> torch.Tensor:
+        """Fresh images, `each` a class, as bytes."""
         cfg, recipe, side = self._cfg, self._recipe, self._data.shape[-1]
         generator = torch_generator(*self._key, "set")
         models = list(self._models.values())
         images = pictures(
             models,
-            recipe.spc,
+            each,
             recipe,
             side=side,
             generator=generator,
@@ -162,12 +177,16 @@ class Lesson:
         other = other.view(-1, 1, 1, 1)
         images = (1 - other) * images + other * images.roll(1, 0)
         images = images + PIXEL_NOISE * torch.randn(images.shape, generator=generator)
-        images = (images.clamp(0, 1) * 255).round().to(torch.uint8)
-        own = len(models)  # earlier classes helped to teach; this set is not about them
+        return (images.clamp(0, 1) * 255).round().to(torch.uint8)
+
+    def _labelled(self, images: torch.Tensor, weights: torch.Tensor) -> SyntheticSet:
+        """These images with the head's opinion. Earlier classes helped to teach; the set is not
+        about them."""
+        own = len(self._models)
         logits = (self.features(images / 255) @ weights.T).cpu()[:, :own]
         names = torch.tensor(self.order[:own])
         labels = names[every_place(logits)]
-        if cfg.labels == "hard":
+        if self._cfg.labels == "hard":
             return SyntheticSet(images, labels)
         soft = torch.zeros(len(images), self._data.classes)
         soft[:, names] = functional.softmax(logits, dim=1)

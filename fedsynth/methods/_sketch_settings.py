@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedsynth.core import Budget, DataFacts, Task
 from fedsynth.errors import UserError, unknown
+from fedsynth.methods._condense import NONE, WAYS, Condensation
 from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import multipliers
 from fedsynth.models.enrichment import PRIORS, Prior, prior
@@ -36,6 +37,7 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
     ),
 }
 USUAL = 6000  # records a class for which the two columns were chosen
+SMALL = 50  # images a class, where they are optimised and their number is left open
 LEAST = {"frequencies": 5, "steps": 20}  # these go on falling below epsilon 1
 
 
@@ -54,7 +56,14 @@ def unfit(data: DataFacts) -> str:
 class SketchTeachConfig:
     """Settings of sketch_teach; none: chosen by data set and budget (`CHOSEN`)."""
 
-    spc: int | None = setting(None, "synthetic images a class; none: by budget", at_least=1)
+    spc: int | None = setting(
+        None, f"synthetic images a class; none: by budget, or {SMALL} if optimised", at_least=1
+    )
+    optimise: str = setting(
+        NONE, "whether few images are matched to a large set, and in what", choices=WAYS
+    )
+    optimise_steps: int = setting(200, "steps of that matching", at_least=1)
+    optimise_from: int = setting(1000, "images a class of the large set", at_least=1)
     labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
     prior: str = setting(AUTO, f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
     pose: str = setting(AUTO, "what is taken out of a shape first: auto, none, slant")
@@ -85,6 +94,15 @@ class SketchTeachConfig:
     negatives: int = setting(
         1000, "earlier images a class shown to the next party's teacher; 0: none", at_least=0
     )
+
+    @property
+    def drawn(self) -> int | None:
+        """Images a class of the large set, where a small one is made of it."""
+        return None if self.optimise == NONE else self.optimise_from
+
+    def condensation(self, spc: int) -> Condensation:
+        """How a small set of so many images a class is made."""
+        return Condensation(self.optimise, spc, self.optimise_steps, self.width)
 
 
 @dataclass(frozen=True)
@@ -125,6 +143,8 @@ class Recipe:
         pose = (POSE[kind] if kind else "none") if cfg.pose == AUTO else cfg.pose
         if pose not in POSES:
             raise unknown("pose", pose, (AUTO, *POSES))
+        if cfg.spc is None and cfg.optimise != NONE:
+            chosen["spc"] = SMALL
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         noise = multipliers(mu, chosen["share"], steps)

@@ -84,7 +84,7 @@ class SketchTeach(Method):
             noise_multiplier=recipe.teacher_multiplier,
             bytes_up=held * recipe.spc * image + soft,
             bytes_down=strangers * cfg.negatives * image,
-            work=work_of(cfg, facts.records + held * (cfg.pool + recipe.spc)),
+            work=(*work_of(cfg, facts.records), *made_work(cfg, recipe, held)),
         )
 
     def party(
@@ -167,7 +167,13 @@ def rows_and_places(
     return features(records.pixels()), places_in(records.labels, order)
 
 
-def work_of(cfg: SketchTeachConfig, images: int, trained: bool = True) -> tuple[Work, ...]:
-    """Features of so many images, each about a forward pass, and the pool-net's training."""
-    steps = images // (3 * BATCH) + (cfg.pool_steps if trained else 0)
-    return (Work("train", cfg.width, BATCH, steps),)
+def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[Work, ...]:
+    """Features of so many images, each about a forward pass, and so many steps of training."""
+    return (Work("train", cfg.width, BATCH, images // (3 * BATCH) + steps),)
+
+
+def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[Work, ...]:
+    """The pool-net's training, and what it takes to make the set."""
+    images = classes * (cfg.pool + (cfg.drawn or recipe.spc))
+    small = () if cfg.drawn is None else cfg.condensation(recipe.spc).work(classes)
+    return (*work_of(cfg, images, cfg.pool_steps), *small)

@@ -33,7 +33,15 @@ from fedsynth.methods._joint import NoiseAt, party_sum, placed
 from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors
-from fedsynth.methods.sketch_teach import LAPTOP, SMOKE, TEST, event_of, rows_and_places, work_of
+from fedsynth.methods.sketch_teach import (
+    LAPTOP,
+    SMOKE,
+    TEST,
+    event_of,
+    made_work,
+    rows_and_places,
+    work_of,
+)
 from fedsynth.models.poolnet import PoolNet
 from fedsynth.models.scattering import NUMBERS
 from fedsynth.privacy.guard import Guard
@@ -89,19 +97,18 @@ class SketchTeachJoint(Method):
                     noise_multiplier=recipe.teacher_multiplier,
                     bytes_up=4 * len(task.classes) * recipe.sketch.width + gradients,
                     bytes_down=features + gradients,
-                    work=work_of(cfg, facts.records, trained=False),
+                    work=work_of(cfg, facts.records),
                 ),
             )
             for facts in task.parties
         )
-        images = len(task.classes) * (cfg.pool + recipe.spc)
         return Plan(
             self.name,
             task,
             budget,
             parties,
             rounds=1 + recipe.steps,
-            curator_work=work_of(cfg, images),
+            curator_work=made_work(cfg, recipe, len(task.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
 

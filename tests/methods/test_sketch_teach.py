@@ -234,6 +234,32 @@ def test_soft_labels_are_probabilities_over_the_classes_of_the_records() -> None
     assert (out.soft[:, [0, 2, 4, 5, 6, 7, 8, 9]] == 0).all()
 
 
+@pytest.mark.parametrize("way", ["features", "gradients"])
+def test_an_optimised_set_has_as_many_of_each_class_and_soft_labels_are_its_own(way: str) -> None:
+    changes = {"optimise": way, "optimise_from": 12, "optimise_steps": 2, "spc": 4}
+    made = lesson(**changes)
+    weights = made.head().weights
+    out = made.released(weights)
+    assert out.labels.tolist() in ([1] * 4 + [3] * 4, [3] * 4 + [1] * 4)
+    assert out.images.dtype == torch.uint8
+    assert out.soft is None
+    soft = lesson(labels="soft", **changes).released(weights).soft
+    assert soft is not None
+    expected = torch.zeros(8, SHAPES.classes)
+    expected[:, [3, 1]] = functional.softmax(made.features(out.pixels()) @ weights.T, dim=1)
+    torch.testing.assert_close(soft, expected)
+
+
+def test_an_optimised_set_is_small_and_its_work_is_planned() -> None:
+    assert recipe("mnist", 1, optimise="features").spc == 50
+    assert recipe("mnist", 1, optimise="features", spc=20).spc == 20
+    for way, kind, images in (("features", "train", 500 + 213), ("gradients", "match", 500)):
+        cfg = build(SketchTeachConfig, {"optimise": way})
+        share = method("sketch_teach").plan(cfg, task("mnist"), Budget(1, 1e-5)).parties[0]
+        assert share.bytes_up == 500 * (784 + 8)
+        assert any((w.kind, w.batch) == (kind, images) for w in share.work)
+
+
 @given(st.integers(0, 10_000), st.integers(2, 6))
 @settings(max_examples=25, deadline=None)
 def test_no_class_is_left_without_an_image(seed: int, classes: int) -> None:
