@@ -33,6 +33,10 @@ class Job:
     secure_sum: str = "ideal"  # how noise in shares is summed: engine.summing
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
         return hash(self.text())
 
     @property
@@ -52,6 +56,10 @@ class Job:
 
     def text(self) -> str:
         """JSON; infinity travels as its Python name, which `parse` reads back."""
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @staticmethod
@@ -63,7 +71,7 @@ class Job:
         """The public plan of one stage."""
         return _plan(self, stage)
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
         """What the releases depend on, for checkpoints: not where files lie, nor how is summed."""
         fields = dataclasses.asdict(self)

@@ -1,0 +1,221 @@
+"""What parallel workers are worth to GS-WGAN's critics, and what its loop costs beside its models.
+
+    python benchmarks/gs_wgan_critics.py [critics [warm-start steps [rounds [width depth]]]]
+
+First: the critics of one party are warmed up by one worker and by two, on the same engine in one
+run of this program. The ratio of the wall clock needs two idle cores; the ratio of processor time
+(all of it with one worker, over the busiest of two workers) is what two idle cores would give.
+
+Second: rounds of a federation of ten parties with one critic each, in this process and on two
+workers; how much of the processor time of curator and parties is spent outside model code (training
+critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What Ray's
+own programs take is printed apart: they take it by the second, whatever the loop does. Critics and
+generator are those of the laptop preset unless width and depth say otherwise (published: 64 256).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedsynth.core import Budget, Release, Request
+from fedsynth.engine import session
+from fedsynth.engine.apps import Ask
+from fedsynth.engine.engine import open_engine
+from fedsynth.engine.job import Job
+from fedsynth.evaluation.setting import EvalSetting
+from fedsynth.methods import method
+from fedsynth.methods._critic import Critic
+from fedsynth.methods._wgan_generator import GeneratorAtCurator
+from fedsynth.methods.gs_wgan import AT_ONCE, warm_up
+from fedsynth.scenario import World
+
+BUDGET = Budget(10.0, 1e-5)
+MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
+              (GeneratorAtCurator, "step"), (GeneratorAtCurator, "sample"))  # fmt: skip
+
+
+def make_job(out: Path, world: World, **changes: Any) -> Job:
+    """GS-WGAN's laptop preset with a few changes."""
+    some = method("gs_wgan")
+    settings = {**dataclasses.asdict(some.Config()), **some.presets["laptop"], **changes}
+    return Job("gs_wgan", settings, BUDGET, 0, world, EvalSetting(), str(out), 1)
+
+
+# Processor time, noted by every process in files of its own.
+
+
+@contextmanager
+def _noting(folder: Path, name: str) -> Iterator[None]:
+    begun = time.process_time()
+    try:
+        yield
+    finally:
+        with (folder / f"{name}-{os.getpid()}").open("a") as file:
+            file.write(f"{time.process_time() - begun}\n")
+
+
+def _noted(folder: Path, name: str) -> list[float]:
+    """Seconds a process."""
+    return [sum(map(float, f.read_text().split())) for f in folder.glob(f"{name}-*")]
+
+
+def _forget(folder: Path) -> None:
+    for name in ("answer", "model"):
+        for file in folder.glob(f"{name}-*"):
+            file.unlink()
+
+
+def watch_models(folder: Path) -> None:
+    """Let this process note what its model code takes."""
+    for owner, name in MODEL_CODE:
+        function = getattr(owner, name)
+        if not hasattr(function, "watched"):
+            setattr(owner, name, _watched(function, folder))
+
+
+def _watched(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def around(*arguments: Any, **named: Any) -> Any:
+        with _noting(folder, "model"):
+            return function(*arguments, **named)
+
+    around.watched = True  # type: ignore[attr-defined]
+    return around
+
+
+def answer(notes: Path, job: str, party: int, stage: int, request: Request) -> Release:
+    """A party's answer, with its processor time noted."""
+    watch_models(notes)
+    with _noting(notes, "answer"):
+        return session.party_answer(job, party, stage, request)
+
+
+# First: warm starts
+
+
+def warm_only(job: str, ask: Ask) -> None:
+    """The first phase of the curator's conversation alone."""
+    made = Job.parse(job)
+    plan = made.plan(0)
+    parties = session.StageParties(made, 0, ask, ())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        warm_up(made.config.schedule(plan.task), plan, parties, pool)
+
+
+def warm_seconds(notes: Path, workers: int, critics: int, steps: int) -> tuple[float, list[float]]:
+    """Wall seconds to warm up all critics, and processor seconds of every worker."""
+    world = World(data="mnist", partition="single", parties=1, stages="together")
+    sizes = {"subsets": critics, "steps": critics, "keep": False}
+    job = make_job(notes / f"run-{workers}", world, warm=steps, **sizes)
+    first = make_job(notes / f"first-{workers}", world, warm=0, **sizes)
+    with open_engine(
+        "ray", workers=workers, answer=functools.partial(answer, notes), conversation=warm_only
+    ) as engine:
+        engine.run(first.text(), 1)  # everybody has imported and read what there is
+        _forget(notes)
+        begun = time.perf_counter()
+        engine.run(job.text(), 1)
+        return time.perf_counter() - begun, _noted(notes, "answer")
+
+
+def compare_workers(notes: Path, critics: int, steps: int) -> None:
+    """Print both ratios."""
+    print(f"{critics} critics, {steps} warm-start steps each")
+    one, alone = warm_seconds(notes, 1, critics, steps)
+    two, side_by_side = warm_seconds(notes, 2, critics, steps)
+    print(f"  one worker   {one:7.1f} s wall, {sum(alone):7.1f} s of processor time")
+    busy = ", ".join(f"{seconds:.1f}" for seconds in side_by_side)
+    print(f"  two workers  {two:7.1f} s wall, {busy} s of processor time")
+    print(f"  wall clock {one / two:.2f}x (other programs count)")
+    print(f"  processor time of one over the busier of two {sum(alone) / max(side_by_side):.2f}x")
+
+
+# Second: the loop
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """Processor seconds of the loop."""
+
+    models: float
+    loop: float  # of this process and the workers, models and all
+    besides: float  # of programs that Ray runs beside them
+    wall: float
+
+    def __str__(self) -> str:
+        outside = 100 * (1 - self.models / self.loop)
+        whole = self.loop + self.besides
+        all_in_all = 100 * (1 - self.models / whole)
+        return (
+            f"{outside:5.1f}% of {self.loop:.1f} processor seconds outside model code; "
+            f"with Ray's own programs {all_in_all:.1f}% of {whole:.1f} ({self.wall:.0f} s wall)"
+        )
+
+
+def loop_spent(notes: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> Spent:
+    """What the rounds of a federation take."""
+    world = World(data="mnist", partition="iid", parties=10, stages="together")
+    sizes = {"subsets": 10, "warm": 0, "spc": 10, "keep": False, **sizes}
+    job = make_job(notes / f"run-{engine}", world, steps=rounds, **sizes)
+    first = make_job(notes / f"first-{engine}", world, steps=10, **sizes)
+    with open_engine(
+        engine,
+        workers=2,
+        answer=functools.partial(answer, notes),
+        conversation=functools.partial(_noted_conversation, notes),
+    ) as opened:
+        opened.run(first.text(), 10)
+        _forget(notes)
+        before, begun = _all_seconds(), time.perf_counter()
+        opened.run(job.text(), 10)
+        wall = time.perf_counter() - begun
+        ours, besides = (now - then for now, then in zip(_all_seconds(), before, strict=True))
+    return Spent(sum(_noted(notes, "model")), ours, besides, wall)
+
+
+def _noted_conversation(notes: Path, job: str, ask: Ask) -> None:
+    watch_models(notes)
+    session.conversation(job, ask)
+
+
+def _all_seconds() -> tuple[float, float]:
+    """Processor time of this process and its workers, and of what Ray runs besides."""
+    us = psutil.Process()
+    ours, besides = sum(us.cpu_times()[:2]), 0.0
+    for child in us.children(recursive=True):
+        seconds = sum(child.cpu_times()[:2])
+        if "RayWorker" in " ".join(child.cmdline()):
+            ours += seconds
+        else:
+            besides += seconds
+    return ours, besides
+
+
+def main(
+    critics: int = 16, steps: int = 10, rounds: int = 200, width: int = 0, depth: int = 0
+) -> None:
+    """Print both comparisons; no critics: the second only."""
+    sizes = {"width": width, "depth": depth} if width and depth else {}
+    with tempfile.TemporaryDirectory() as folder:
+        if critics:
+            compare_workers(Path(folder), critics, steps)
+        print(f"{rounds} rounds of ten parties with one critic each {sizes or ''}")
+        for engine in ("inprocess", "ray"):
+            spent = loop_spent(Path(folder), engine, rounds, sizes)
+            print(f"  {engine:9} {spent}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:6]))
