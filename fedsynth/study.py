@@ -1,0 +1,181 @@
+"""The command `python -m fedsynth.study [data=NAME,NAME ...] [key=value ...]`: one scenario on
+several data sets, and one table of all of them with the spread over draws and over students.
+
+Every data set is a run of its own (`python -m fedsynth.run`, in a process of its own) below the
+study's folder; what a run is, how it is planned and how it survives a crash is the run's business.
+Called again with the same `out`, the study goes on where it was: finished runs are read,
+interrupted ones resumed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from fedsynth.config import PRESETS, parse_overrides, resolve
+from fedsynth.errors import UserError, unknown
+from fedsynth.launch import RESUMABLE
+from fedsynth.report.files import atomic_write, disk_errors, make_directories
+from fedsynth.report.store import CONFIG, RunDirectory
+from fedsynth.report.tables import epsilon_words, frame
+
+SCENARIO, DATA = "sketch_study", "mnist,fashion_mnist"
+TABLE, NUMBERS = "README.md", "table.csv"
+USAGE = f"""\
+Usage: python -m fedsynth.study [data={DATA}] [preset=laptop] [out=runs/study] [key=value ...]
+
+Runs scenario={SCENARIO} (or the one given) once for every data set, below `out`, and writes one
+table there: mean over the draws (`seed`) of the mean over the students (`evaluation.nets`), with
+both deviations. The same command goes on after an interruption. Other keys: those of
+`python -m fedsynth.run --help`."""
+
+Runner = Callable[[Sequence[str]], int]
+"""Takes the words after `python -m fedsynth.run`, returns the exit code."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is asked: data sets, a folder, and words that every run gets."""
+
+    data: tuple[str, ...]
+    folder: Path
+    words: tuple[str, ...]
+
+    @staticmethod
+    def parse(arguments: Sequence[str]) -> Study:
+        """Sort a command line; everything is checked before anything is run."""
+        own = {"data": DATA, "out": "", "scenario": SCENARIO, "preset": "laptop"}
+        words = []
+        for word in arguments:
+            key, _, value = word.partition("=")
+            if key in own and value:
+                own[key] = value
+            else:
+                words.append(word)
+        if own["preset"] not in PRESETS:
+            raise unknown("preset", own["preset"], PRESETS)
+        words = [f"scenario={own['scenario']}", f"preset={own['preset']}", *words]
+        names = tuple(dict.fromkeys(own["data"].split(",")))
+        for name in names:
+            resolve(parse_overrides([*words, f"data={name}"]))
+        stem = f"{Path(own['scenario']).stem}-{own['preset']}"
+        return Study(names, Path(own["out"] or f"runs/{stem}"), tuple(words))
+
+    def run(self, runner: Runner) -> int:
+        """Every data set in turn, then the table. The exit code of the first run that fails."""
+        for name in self.data:
+            place = self.folder / name
+            if self._begun(place, name) and RunDirectory(place).finished:
+                continue
+            anew = [*self.words, f"data={name}", f"out={place}"]
+            if code := runner(["--resume", str(place)] if (place / CONFIG).is_file() else anew):
+                return code
+        rows = table(
+            {name: frame(RunDirectory(self.folder / name).metrics()) for name in self.data}
+        )
+        with disk_errors(self.folder):
+            make_directories(self.folder)
+            atomic_write(self.folder / NUMBERS, rows.to_csv(index=False).encode())
+            atomic_write(self.folder / TABLE, self.page(rows).encode())
+        print(self.page(rows))
+        return 0
+
+    def _begun(self, place: Path, name: str) -> bool:
+        """Whether this run is there already; one with other settings is not this study's."""
+        if not (place / CONFIG).is_file():
+            return False
+        config = resolve(parse_overrides([*self.words, f"data={name}"]))
+        now = yaml.safe_load(yaml.safe_dump(config.as_dict()))  # as the file has it
+        then = RunDirectory(place).read_config()
+        other = [k for k in now if k not in (*RESUMABLE, "out") and now[k] != then.get(k)]
+        if other:
+            raise UserError(
+                f"out={self.folder} holds a study with other settings ({', '.join(other)}): give "
+                "its words again, or another out=."
+            )
+        return True
+
+    def page(self, rows: pd.DataFrame) -> str:
+        """The table for readers, with the command that makes it."""
+        command = " ".join(["python -m fedsynth.study", f"data={','.join(self.data)}", *self.words])
+        return f"`{command}`\n\n{markdown(rows)}\n"
+
+
+def table(metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One row a data set, method, epsilon and kind of judge, after the last stage.
+
+    `accuracy` is the mean over draws of the mean over students, `over_draws` its deviation over
+    draws (n - 1), `over_students` the deviation within a draw, on average. A deviation of one value
+    is no number."""
+    rows = []
+    for data, found in metrics.items():
+        last = found[found["stage"] == found["stage"].max()]
+        for (name, epsilon), group in last.groupby(["method", "epsilon"], sort=True):
+            values = group[group["metric"] == "accuracy"]["value"]
+            within = group[group["metric"] == "accuracy_std"]["value"]
+            rows.append(
+                {
+                    "data": data,
+                    "method": name,
+                    "epsilon": epsilon,
+                    "draws": len(values),
+                    "accuracy": values.mean(),
+                    "over_draws": values.std(ddof=1),
+                    "over_students": within.mean(),
+                    "least": values.min(),
+                    "most": values.max(),
+                    "images": group[group["metric"] == "images"]["value"].mean(),
+                    "epsilon_pld": group[group["metric"] == "epsilon_pld"]["value"].max(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """The table as Markdown."""
+    head = "| data | method | ε | accuracy | over draws | over students | draws | images | ε PLD |"
+    lines = [head, "|" + "---|" * 9]
+    for row in rows.itertuples():
+        cells = [
+            row.data,
+            f"`{row.method}`",
+            epsilon_words(row.epsilon),
+            f"{row.accuracy:.4f}",
+            *(f"{v:.4f}" if pd.notna(v) else "–" for v in (row.over_draws, row.over_students)),
+            str(row.draws),
+            f"{row.images:.0f}",
+            epsilon_words(row.epsilon_pld),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def in_a_process(words: Sequence[str]) -> int:
+    """One run, in a process of its own: its engine ends with it."""
+    return subprocess.run([sys.executable, "-m", "fedsynth.run", *words], check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit codes as those of `fedsynth.run`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if {"-h", "--help"} & set(words):
+        print(USAGE)
+        return 0
+    try:
+        return Study.parse(words).run(in_a_process)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

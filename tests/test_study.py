@@ -1,0 +1,117 @@
+"""The study: which runs it starts, that it goes on, and that its table says what the runs say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedsynth.config import parse_overrides, resolve
+from fedsynth.errors import UserError
+from fedsynth.report.metrics import COLUMNS, Metric
+from fedsynth.report.store import CONFIG, METRICS, REPORT, RunDirectory
+from fedsynth.study import NUMBERS, TABLE, Study, main, table
+
+STUDENTS = {0: (0.8, 0.9), 1: (0.6, 0.7)}  # accuracies by draw
+
+
+def measured(seed: int) -> list[Metric]:
+    """What a run writes of one draw with two students, in two stages."""
+    values = STUDENTS[seed]
+    deviation = abs(values[0] - values[1]) / math.sqrt(2)
+    found = {"accuracy": sum(values) / 2, "accuracy_std": deviation, "images": 500.0}
+    found["epsilon_pld"] = 0.999
+    first = [Metric("sketch_teach", 1.0, seed, 1, "accuracy", 0.1)]
+    return first + [Metric("sketch_teach", 1.0, seed, 2, k, v) for k, v in found.items()]
+
+
+class Runs:
+    """In place of the run command: writes what a run leaves, and can be interrupted."""
+
+    def __init__(self, failing: int = -1) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self._failing = failing
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.calls.append(tuple(words))
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        if words[0] == "--resume":
+            place = Path(words[1])
+        else:
+            place = Path(values["out"])
+            config = resolve(parse_overrides(list(words)))
+            RunDirectory.create(place).write_config(config.as_dict())
+        if len(self.calls) == self._failing:
+            return 130
+        rows = [row for seed in STUDENTS for row in measured(seed)]
+        text = "\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows])
+        (place / METRICS).write_text(text + "\n")
+        (place / REPORT).write_text("done")
+        return 0
+
+
+def study(folder: Path, *words: str) -> Study:
+    return Study.parse(["data=mnist,fashion_mnist", f"out={folder}", "preset=smoke", *words])
+
+
+def test_each_data_set_is_a_run_and_an_interrupted_study_goes_on(tmp_path: Path) -> None:
+    runs = Runs(failing=2)
+    assert study(tmp_path).run(runs) == 130
+    assert not (tmp_path / TABLE).exists()
+    assert study(tmp_path).run(runs) == 0
+    started, broken, resumed = runs.calls
+    assert "data=mnist" in started
+    assert {"scenario=sketch_study", "preset=smoke", "data=fashion_mnist"} <= set(broken)
+    assert resumed == ("--resume", str(tmp_path / "fashion_mnist"))
+    assert study(tmp_path).run(runs) == 0
+    assert len(runs.calls) == 3
+    written = pd.read_csv(tmp_path / NUMBERS)
+    assert written["data"].tolist() == ["mnist", "fashion_mnist"]
+    assert "| mnist | `sketch_teach` | 1 | 0.7500 | 0.1414 | 0.0707 | 2 | 500 |" in (
+        tmp_path / TABLE
+    ).read_text(encoding="utf-8")
+
+
+def test_the_spread_over_draws_is_that_of_their_means() -> None:
+    rows = [row for seed in STUDENTS for row in measured(seed)]
+    (row,) = table({"mnist": pd.DataFrame(rows, columns=list(COLUMNS))}).itertuples()
+    means = [0.85, 0.65]
+    assert row.accuracy == pytest.approx(0.75)
+    assert row.over_draws == pytest.approx(pd.Series(means).std(ddof=1))
+    assert row.over_students == pytest.approx(pd.Series(STUDENTS[0]).std(ddof=1))
+    assert (row.draws, row.least, row.most) == (2, pytest.approx(0.65), pytest.approx(0.85))
+
+
+def test_other_words_do_not_go_on_with_a_study(tmp_path: Path) -> None:
+    assert study(tmp_path).run(Runs()) == 0
+    study(tmp_path, "workers=1").run(Runs(failing=1))  # changes no result
+    with pytest.raises(UserError, match=r"other settings \(sketch_teach\)"):
+        study(tmp_path, "sketch_teach.labels=soft").run(Runs())
+    assert (tmp_path / "mnist" / CONFIG).is_file()
+
+
+def test_mistakes_are_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for word, said in (
+        ("data=mnist,fashion", "unknown data set 'fashion'"),
+        ("preset=big", "unknown preset 'big'"),
+        ("sketch_teach.label=soft", "Did you mean"),
+    ):
+        assert main([f"out={tmp_path / 'study'}", word]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
+    assert main(["--help"]) == 0
+
+
+def test_the_paper_preset_is_the_whole_study() -> None:
+    config = resolve(parse_overrides(["scenario=sketch_study", "preset=paper"]))
+    assert config.run.epsilon == (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    assert (len(config.run.seed), config.evaluation.runs) == (5, 3)
+    laptop = resolve(parse_overrides(["scenario=sketch_study"]))
+    assert (len(laptop.run.seed), laptop.evaluation.runs) == (2, 2)
+    assert laptop.run.epsilon == (1.0, 10.0)
+    assert laptop.methods["sketch_teach"] == config.methods["sketch_teach"]
