@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from fedsynth import population
 from fedsynth.config import Config
 from fedsynth.core import RECORD, USER
 from fedsynth.data import datasets
@@ -79,6 +80,7 @@ def _users(config: Config) -> list[str]:
             f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
             "are exchanged in all records. That is this scenario's fault to be found."
         )
+    said += population.words(world)
     if run.unit == USER:
         parties = world.parties
         said.append(

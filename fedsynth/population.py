@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +12,13 @@ import torch
 
 from fedsynth.data import datasets
 from fedsynth.data.sets import emnist_users
+from fedsynth.data.sources import data_directory
 from fedsynth.data.users import Owners, UserRecords, chosen_users
 from fedsynth.errors import UserError
+from fedsynth.evaluation.deployed import kept_answers
 from fedsynth.privacy.private import Records
 from fedsynth.randomness import numpy_generator
+from fedsynth.recruitment import HIDDEN, Recruited, Recruitment, in_words
 
 if TYPE_CHECKING:
     from fedsynth.scenario import World
@@ -39,7 +43,7 @@ def settle(world: World) -> tuple[World, tuple[str, ...]]:
     elif world.source != emnist_users.AUTO:
         raise UserError(f"source={world.source} is for data={emnist_users.NAME} only.")
     if is_one(world) and not world.parties:
-        world = dataclasses.replace(world, parties=len(_chosen(world)[0]))
+        world = dataclasses.replace(world, parties=len(_recruited(world).parties))
     return world, tuple(said)
 
 
@@ -57,7 +61,8 @@ def _drawn(world: World) -> int:
         return 0
     if world.parties > most:
         raise UserError(f"parties={world.parties}: {world.data} has at most {most:,} users.")
-    return most if world.holdout or not world.parties else world.parties
+    some_are_left_out = world.holdout or Recruitment.of(world.options).chooses
+    return most if some_are_left_out or not world.parties else world.parties
 
 
 @functools.lru_cache(maxsize=8)
@@ -66,9 +71,67 @@ def _counts(world: World) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def _chosen(world: World) -> tuple[np.ndarray, np.ndarray]:
-    seed = world.partition_seed
-    return chosen_users(_counts(world), world.parties, seed, world.holdout, world.data)
+def _recruited(world: World) -> Recruited:
+    """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
+    simulation of what happens at every user's home."""
+    asked, seed = Recruitment.of(world.options), world.partition_seed
+    number = 0 if asked.chooses else world.parties
+    users, held = chosen_users(_counts(world), number, seed, world.holdout, world.data)
+    if not asked.chooses:
+        return Recruited(users, np.zeros(len(users), bool), held)
+    teachers, judges, others = asked.split(users, world.data)
+    accuracies = _accuracies(world, teachers, judges, others)
+    threshold = asked.threshold(accuracies[: len(judges)])
+    joins = asked.takes_part(accuracies[len(judges) :], threshold)
+    here = f"of the {len(others):,} users of {world.data} that are asked"
+    by = f"options.chosen={asked.chosen}, accuracy {threshold:.4g}"
+    if not joins.any():
+        raise UserError(f"{by}: {here} nobody is chosen. Give another options.accuracy.")
+    parties = others if asked.joins == HIDDEN else others[joins]
+    if world.parties > len(parties):
+        raise UserError(
+            f"parties={world.parties}: {here} {len(parties):,} take part ({by}). "
+            f"Allowed: 1 to {len(parties)}, or parties=0 for all of them."
+        )
+    silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
+    number = world.parties or len(parties)
+    volunteers = len(teachers) + len(judges)
+    return Recruited(
+        parties[:number],
+        silent[:number],
+        held,
+        len(others),
+        int(joins.sum()),
+        volunteers,
+        threshold,
+    )
+
+
+def _accuracies(
+    world: World, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
+) -> np.ndarray:
+    """How often the teachers' model is right for each judge and for each of the others, of whom
+    some are flipped."""
+    people = everybody(world)
+    taught = _joined([people.of(int(user)) for user in teachers])
+    users = [_as_records(people.of(int(user))) for user in judges]
+    coins = _coins(world, others)
+    users += [
+        _as_records(people.of(int(user)), bool(coin))
+        for user, coin in zip(others, coins, strict=True)
+    ]
+    folder = data_directory(world.data_dir) / "deployed"
+    return kept_answers(folder, taught, users, datasets.info(world.data).facts).accuracies
+
+
+def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:
+    images, labels = raw
+    return Records(torch.from_numpy(255 - images if invert else images), torch.from_numpy(labels))
+
+
+def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
+    images, labels = (np.concatenate(part) for part in zip(*raw, strict=True))
+    return _as_records((images, labels))
 
 
 def everybody(world: World) -> UserRecords:
@@ -77,37 +140,47 @@ def everybody(world: World) -> UserRecords:
 
 
 def shares(world: World) -> np.ndarray:
-    """How many records of each class every party holds: int64 [parties, classes]."""
-    for option in world.options or {}:
-        if option != "flip":
-            raise UserError(f"partitioner users has no option {option!r}. Allowed: flip.")
-    flipped(world)
-    return _counts(world)[_chosen(world)[0]]
+    """How many records of each class every party holds: int64 [parties, classes]. Those of a party
+    that says nothing are counted like others', so that the number tells nobody apart."""
+    return _counts(world)[_recruited(world).parties]
+
+
+def _coins(world: World, users: np.ndarray) -> np.ndarray:
+    """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
+    `flip`. Known to the simulation, not to its curator."""
+    coins = numpy_generator(world.partition_seed, "flip").random(int(users.max()) + 1)
+    return coins[users] < Recruitment.of(world.options).flip
 
 
 def flipped(world: World) -> np.ndarray:
-    """Which parties see the world with ink and paper exchanged: a public coin for each, thrown with
-    chance `flip`. Known to the simulation, not to its curator."""
-    chance = (world.options or {}).get("flip", 0.0)
-    number = isinstance(chance, int | float) and not isinstance(chance, bool)
-    if not number or not 0 <= chance <= 1:
-        raise UserError(f"flip={chance!r} of partitioner users must be a number from 0 to 1.")
-    users = _chosen(world)[0]
-    coins = numpy_generator(world.partition_seed, "flip").random(int(users.max()) + 1)
-    return coins[users] < chance
+    """Which parties are flipped: bool [parties]."""
+    return _coins(world, _recruited(world).parties)
+
+
+def heard(world: World) -> np.ndarray:
+    """Which parties' records are used: all, but for those who take part in appearance only."""
+    return ~_recruited(world).silent
+
+
+def in_question(world: World) -> bool:
+    """Whether some users of this world may be flipped, so that there is something to find."""
+    return is_one(world) and Recruitment.of(world.options).flip > 0
+
+
+def words(world: World) -> list[str]:
+    """What a reader must be told of who takes part."""
+    return in_words(Recruitment.of(world.options), _recruited(world)) if is_one(world) else []
 
 
 def records(world: World, party: int) -> Records:
-    """The records of one party, and of nobody else."""
-    images, labels = everybody(world).of(int(_chosen(world)[0][party]))
-    if flipped(world)[party]:
-        images = 255 - images
-    return Records(torch.from_numpy(images), torch.from_numpy(labels))
+    """The records of one party, and of nobody else; none of one that says nothing."""
+    images, labels = everybody(world).of(int(_recruited(world).parties[party]))
+    if not heard(world)[party]:
+        images, labels = images[:0], labels[:0]
+    return _as_records((images, labels), bool(flipped(world)[party]))
 
 
 def held_out(world: World) -> Records:
     """The records of the users that are held out to choose settings on; none of them is flipped."""
     people = everybody(world)
-    found = [people.of(int(user)) for user in _chosen(world)[1]]
-    images, labels = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Records(torch.from_numpy(images), torch.from_numpy(labels))
+    return _joined([people.of(int(user)) for user in _recruited(world).held])

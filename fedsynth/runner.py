@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from fedsynth.engine.absence import gone
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
-from fedsynth.engine.judge import judge, nets, quality
+from fedsynth.engine.judge import judge, nets, quality, symptoms
 from fedsynth.engine.session import (
     absence_file,
     dropped_out,
@@ -145,6 +145,7 @@ class Runner:
             if result.remark:
                 self.run.log(f"{job.name} stage {stage + 1}: {result.classifier}: {result.remark}")
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
+        rows |= symptoms(job, stage)
         if dropped := gone(absence_file(job, stage)):
             rows["parties_gone"] = len(dropped)
         if found := seen.result():

@@ -38,7 +38,7 @@ def people(monkeypatch):
     monkeypatch.setitem(datasets._registry, "made_people", known)
 
     def forget():
-        for cached in (population._counts, population._chosen, tasks, party_records):
+        for cached in (population._counts, population._recruited, tasks, party_records):
             cached.cache_clear()
 
     forget()
@@ -100,8 +100,8 @@ def test_whole_users_are_held_out_and_they_are_as_they_are(people):
     [
         ({"parties": 8}, r"parties=8: made_people has 7 users with records.* Allowed: 1 to 7"),
         ({"holdout": 36.0}, "leaves no user of made_people"),
-        ({"options": {"flop": 1}}, r"no option 'flop'\. Allowed: flip"),
-        ({"options": {"flip": 2}}, "flip=2 of partitioner users must be a number from 0 to 1"),
+        ({"options": {"flop": 1}}, r"unknown key 'options\.flop'\. Did you mean 'flip'\?"),
+        ({"options": {"flip": 2}}, r"options\.flip=2\.0 must be at most 1"),
         ({"data": "shapes"}, "partition=users is for data that come with their users"),
         ({"partition": "iid"}, "class counts of made_people are not published"),
     ],

@@ -225,14 +225,24 @@ def single(class_counts: Sequence[int], parties: int, _rng: np.random.Generator)
 
 @partitioner("users")
 def users(
-    _class_counts: Sequence[int], _parties: int, _rng: np.random.Generator, *, flip: float = 0.0
+    _class_counts: Sequence[int],
+    _parties: int,
+    _rng: np.random.Generator,
+    *,
+    flip: object = None,
+    chosen: object = None,
+    accuracy: object = None,
+    volunteers: object = None,
+    joins: object = None,
 ) -> np.ndarray:
-    """One user a party, for data that come with their users; a share `flip` sees black for white.
+    """One user a party, for data that come with their users; some may see black for white.
 
-    Who holds what is no draw then but a fact of the data: `fedsynth.population` reads it."""
+    Who holds what is no draw then but a fact of the data: `fedsynth.population` reads it. What the
+    options mean stands in `fedsynth.recruitment`."""
+    given = [value for value in (flip, chosen, accuracy, volunteers, joins) if value is not None]
     raise UserError(
         "partition=users is for data that come with their users: data=emnist_users, or one of the "
-        f"sets it stands for. This set has none (flip={flip})."
+        f"sets it stands for. This set has none{', whatever its options say' if given else ''}."
     )
 
 

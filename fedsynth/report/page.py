@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedsynth.report import classifiers, compare, gallery, html, privacy_section
+from fedsynth.report import classifiers, compare, debugging, gallery, html, privacy_section
 from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
 from fedsynth.report.figures import DARK, LIGHT, accuracy_over_stages, render
 from fedsynth.report.progress import duration
@@ -65,6 +65,7 @@ def write_report(run: RunDirectory, facts: ReportFacts) -> Path:
         _results(run, rows, facts.setting),
         classifiers.section(metrics),
         compare.section(run),
+        debugging.section(run, metrics),
         privacy_section.build(facts, metrics),
         gallery.images(run, metrics),
         gallery.matrices(run, metrics),
@@ -82,6 +83,7 @@ def _page(facts: ReportFacts, sections: Sequence[str]) -> str:
             ("results", "Results"),
             ("classifiers", "Classifiers and images"),
             ("comparison", "Beside the papers"),
+            ("debugging", "Inverted images?"),
             ("privacy", "Privacy"),
             ("images", "Released images"),
             ("matrices", "Accuracy by stage"),

@@ -1,5 +1,6 @@
 """Partitioners and the hold-out: against naive versions, and against what they promise."""
 
+import dataclasses
 import doctest
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedsynth.data import partition
 from fedsynth.errors import UserError
+from fedsynth.recruitment import Recruitment
 
 class_counts = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 seeds = st.integers(0, 2**32 - 1)
@@ -39,7 +41,8 @@ def cuts(draw):
 
 def test_every_partitioner_is_drawn_here_with_its_options():
     drawn = {"classes": {"order"}, "dirichlet": {"alpha"}, "shards": {"shards_per_party"}}
-    drawn["users"] = {"flip"}  # no draw, but a fact of the data: tests/test_population.py
+    # No draw, but a fact of the data: tests/test_population.py
+    drawn["users"] = {field.name for field in dataclasses.fields(Recruitment)}
     for name in partition.names():
         assert set(partition.info(name).options) == drawn.get(name, set())
         assert partition.info(name).about
