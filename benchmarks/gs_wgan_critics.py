@@ -8,9 +8,11 @@ run of this program. The ratio of the wall clock needs two idle cores; the ratio
 
 Second: rounds of a federation of ten parties with one critic each, in this process and on two
 workers; how much of the processor time of curator and parties is spent outside model code (training
-critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What Ray's
-own programs take is printed apart: they take it by the second, whatever the loop does. Critics and
-generator are those of the laptop preset unless width and depth say otherwise (published: 64 256).
+critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What the
+same processes take by the second while they have nothing to do (Ray looks for messages) is
+measured first and printed apart, like what Ray's own programs take: it grows with the wall clock,
+and so with whatever else runs here. Critics and generator are those of the laptop preset unless width
+and depth say otherwise (published: 64 256).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from fedsynth.methods.gs_wgan import AT_ONCE, warm_up
 from fedsynth.scenario import World
 
 BUDGET = Budget(10.0, 1e-5)
+IDLE = 10.0  # seconds for which nothing is done
 MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
               (GeneratorAtCurator, "step"), (GeneratorAtCurator, "sample"))  # fmt: skip
 
@@ -151,16 +154,16 @@ class Spent:
 
     models: float
     loop: float  # of this process and the workers, models and all
+    idle: float  # of the same, in the same time, had there been nothing to do
     besides: float  # of programs that Ray runs beside them
     wall: float
 
     def __str__(self) -> str:
-        outside = 100 * (1 - self.models / self.loop)
-        whole = self.loop + self.besides
-        all_in_all = 100 * (1 - self.models / whole)
+        outside = 100 * (1 - self.models / (self.loop - self.idle))
         return (
-            f"{outside:5.1f}% of {self.loop:.1f} processor seconds outside model code; "
-            f"with Ray's own programs {all_in_all:.1f}% of {whole:.1f} ({self.wall:.0f} s wall)"
+            f"{outside:5.1f}% of {self.loop - self.idle:.1f} processor seconds outside model code; "
+            f"in {self.wall:.0f} s of wall clock idle threads took {self.idle:.1f} more, "
+            f"Ray's own programs {self.besides:.1f}"
         )
 
 
@@ -178,11 +181,18 @@ def loop_spent(notes: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> 
     ) as opened:
         opened.run(first.text(), 10)
         _forget(notes)
-        before, begun = _all_seconds(), time.perf_counter()
-        opened.run(job.text(), 10)
-        wall = time.perf_counter() - begun
-        ours, besides = (now - then for now, then in zip(_all_seconds(), before, strict=True))
-    return Spent(sum(_noted(notes, "model")), ours, besides, wall)
+        resting, *_ = _while(lambda: time.sleep(IDLE))
+        ours, besides, wall = _while(lambda: opened.run(job.text(), 10))
+    return Spent(sum(_noted(notes, "model")), ours, resting * wall / IDLE, besides, wall)
+
+
+def _while(run: Callable[[], object]) -> tuple[float, float, float]:
+    """Processor seconds of ours and of others' processes while it runs, and wall seconds."""
+    before, begun = _all_seconds(), time.perf_counter()
+    run()
+    wall = time.perf_counter() - begun
+    ours, besides = (now - then for now, then in zip(_all_seconds(), before, strict=True))
+    return ours, besides, wall
 
 
 def _noted_conversation(notes: Path, job: str, ask: Ask) -> None:
