@@ -11,7 +11,7 @@ workers; how much of the processor time of curator and parties is spent outside 
 critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What the
 same processes take by the second while they have nothing to do (Ray looks for messages) is
 measured first and printed apart, like what Ray's own programs take: it grows with the wall clock,
-and so with whatever else runs here. Critics and generator are those of the laptop preset unless width
+and so with whatever else runs here. Critics and generator are the laptop preset's unless width
 and depth say otherwise (published: 64 256).
 """
 
