@@ -1,18 +1,18 @@
 """Who takes part: against a plain recomputation, with public coins, and what is refused."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_users import EACH, USERS, forget, made, world_of_users
 
 from fedsynth import population, scenario
-from fedsynth.core import DataFacts
 from fedsynth.data import datasets
-from fedsynth.data.datasets import DataSet
-from fedsynth.data.users import Owners, UserRecords, chosen_users
+from fedsynth.data.users import chosen_users
 from fedsynth.errors import UserError
 from fedsynth.evaluation import deployed
 from fedsynth.privacy.private import Records
@@ -20,45 +20,13 @@ from fedsynth.randomness import numpy_generator
 from fedsynth.recruitment import Recruitment
 from fedsynth.scenario import World, party_records, tasks
 
-USERS, EACH = 24, 10
-CAREFUL = 0.8  # of the records of every other user a model can get right only so many
 quick = settings(max_examples=30, deadline=None)
-
-
-def made() -> UserRecords:
-    """Two classes, a bright upper or a bright lower half; every third user mislabels two of ten."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, USERS * EACH)
-    images = rng.integers(0, 40, (USERS * EACH, 1, 28, 28)).astype(np.uint8)
-    for image, label in zip(images, labels, strict=True):
-        image[0, 4 + 12 * label : 12 + 12 * label, 4:24] += 200
-    for user in range(0, USERS, 3):
-        labels[user * EACH : user * EACH + 2] ^= 1
-    return UserRecords(images, labels, np.arange(0, USERS * EACH + 1, EACH))
 
 
 @pytest.fixture
 def people(monkeypatch, tmp_path):
-    """A data set of users, a folder for what is kept, and a model that is quick to train."""
-    known = DataSet(
-        DataFacts("made_users", (1, 28, 28), 2, (0.2,), (0.3,)),
-        train=(), test=(), about="made-up users", made=True,
-        reader=lambda *_: (made().images, made().labels),
-        owners=Owners(lambda *_: made(), lambda *_: made().counts(2)),
-    )  # fmt: skip
-    monkeypatch.setitem(datasets._registry, "made_users", known)
-    monkeypatch.setattr(deployed, "PASSES", 3000)
-
-    def forget():
-        for cached in (population._counts, population._recruited, tasks, party_records):
-            cached.cache_clear()
-
-    forget()
-    yield World(
-        data="made_users", partition="users", parties=0, stages="together", data_dir=str(tmp_path),
-        options={"flip": 0.5, "chosen": "low", "volunteers": 0.3},
-    )  # fmt: skip
-    forget()
+    """A world of made-up users."""
+    yield from world_of_users(monkeypatch, tmp_path)
 
 
 def settled(world: World, **options) -> World:
@@ -125,12 +93,13 @@ def test_the_coin_is_public_and_the_choice_reproducible(people):
     flipped = population.flipped(world)
     coins = numpy_generator(world.partition_seed, "flip").random(USERS)
     assert flipped.tolist() == (coins[first.parties] < 0.5).tolist()
-    population._recruited.cache_clear()
+    forget()
     from_disk = population._recruited(world)
-    for path in (scenario_folder := population.data_directory(world.data_dir)).rglob("*.json"):
+    kept = list(Path(world.data_dir).glob("deployed/*.json"))
+    assert kept
+    for path in kept:
         path.unlink()
-    assert scenario_folder.is_dir()
-    population._recruited.cache_clear()
+    forget()
     anew = population._recruited(world)
     for other in (from_disk, anew):
         assert other.parties.tolist() == first.parties.tolist()

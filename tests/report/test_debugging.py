@@ -1,0 +1,194 @@
+"""A debugging run from its plan to its report: the estimate, the truth, and what nobody may see."""
+
+import csv
+import dataclasses
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny_runs as tiny
+import torch
+from instruments import Crash, Fuse
+from made_users import forget, world_of_users
+
+from fedsynth import population
+from fedsynth.core import Budget, SyntheticSet
+from fedsynth.engine import session
+from fedsynth.engine.job import Job
+from fedsynth.evaluation.inversion import look
+from fedsynth.methods import method
+from fedsynth.privacy.ledger import read_entries
+from fedsynth.report.debugging import section
+from fedsynth.report.store import RunDirectory, release_name
+from fedsynth.report.tables import frame
+
+
+@pytest.fixture
+def people(monkeypatch, tmp_path):
+    """A world of made-up users."""
+    yield from world_of_users(monkeypatch, tmp_path / "data")
+
+
+def a_job(world, out: Path, **options) -> Job:
+    """A tiny job of GS-WGAN's, which protects users."""
+    world = dataclasses.replace(world, options={**world.options, **options})
+    settings = tiny.tiny_settings(method("gs_wgan"), {"subsets": 1, "steps": 10})
+    budget = Budget(10.0, 1e-3, "user", accounting="rdp")
+    settled = population.settle(world)[0]
+    return Job(
+        "gs_wgan", settings, budget, 0, settled, tiny.EVALUATION["image"], str(out), noise_seed=7
+    )
+
+
+def metrics_of(folder: Path) -> dict[str, float]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("joins", ["public", "hidden"])
+def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
+    job = a_job(people, tmp_path / "run", joins=joins)
+    run = tiny.release_and_judge([job], here)
+    found = metrics_of(run.path)
+    chosen = population._recruited(a_job(people, tmp_path / "other", joins="public").world)
+    coins = population._coins(job.world, chosen.parties)
+    assert found["users_heard_true"] == len(chosen.parties)
+    assert found["affected_users_true"] == coins.sum() > 0
+    assert found["affected_share_true"] == pytest.approx(coins.mean())
+    seen = look(run.load_release(job.name, 1), job.plan(0).task.data)
+    assert found["inverted_share"] == pytest.approx(seen.by_edges)
+    assert found["inverted_share_brightness"] == pytest.approx(seen.by_brightness)
+    assert found["inverted_told"] == pytest.approx(seen.told)
+    assert ("affected_users" in found) == (joins == "public" and seen.sees)
+    for party in range(job.world.parties):
+        spent = read_entries(job.party_folder(party) / "ledger.jsonl")
+        assert len(spent) == job.plan(0).of(party).steps
+
+
+def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
+    job = a_job(people, tmp_path / "run", flip=0)
+    run = tiny.release_and_judge([job], here)
+    assert not [name for name in metrics_of(run.path) if "inverted" in name or "affected" in name]
+    assert section(run, frame(run.metrics())) == ""
+
+
+def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
+    """What a critic says is nought for those who were not chosen, and for nobody else."""
+    before_noise: dict[int, list[torch.Tensor]] = {}
+    add = session.Guard._noised
+
+    def watched(guard, at, sums, *rest):
+        before_noise.setdefault(guard._plan.party, []).extend(s.clone() for s in sums)
+        return add(guard, at, sums, *rest)
+
+    monkeypatch.setattr(session.Guard, "_noised", watched)
+    job = a_job(people, tmp_path / "run", joins="hidden")
+    tiny.release(job, here)
+    heard = population.heard(job.world)
+    assert before_noise
+    assert len({bool(heard[party]) for party in before_noise}) == 2
+    for party, rows in before_noise.items():
+        assert any(bool(row.any()) for row in rows) == heard[party]
+
+
+@pytest.fixture
+def saved_every_round(monkeypatch) -> None:
+    """Checkpoints after every round, not every ten seconds."""
+    once = session.rounds
+    monkeypatch.setattr(session, "rounds", lambda *a, **k: once(*a, **k, every_seconds=0))
+
+
+@pytest.mark.usefixtures("saved_every_round")
+@pytest.mark.parametrize("moment", [0.3, 0.8])
+def test_a_crash_changes_neither_the_choice_nor_a_bit(people, here, tmp_path, moment):
+    """Whoever goes on has forgotten who takes part, and finds the same out anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        fuse = Fuse(patch)
+        whole = a_job(people, tmp_path / "whole")
+        tiny.release_and_judge([whole], here)
+    job = a_job(people, tmp_path / "crashed")
+    with pytest.MonkeyPatch.context() as patch:
+        Fuse(patch, at=round(moment * fuse.count))
+        with pytest.raises(Crash):
+            tiny.release(job, here)
+    for path in Path(people.data_dir).glob("deployed/*.json"):
+        path.unlink()
+    forget()
+    again = a_job(people, tmp_path / "crashed")
+    tiny.forget()
+    here.run(again.text(), again.world.parties)
+    for name in ("releases", "parties"):
+        for path in (tmp_path / "whole" / name).rglob("*"):
+            if path.suffix in (".npz", ".jsonl"):
+                twin = tmp_path / "crashed" / path.relative_to(tmp_path / "whole")
+                assert twin.read_bytes() == path.read_bytes(), path
+
+
+# The section
+
+
+def rows(method_name: str, epsilon: float, **values: float) -> list[tuple]:
+    return [(method_name, epsilon, 0, 1, name, value) for name, value in values.items()]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "run")
+
+
+def shown(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+TRUTH = {"affected_users_true": 8.0, "affected_share_true": 0.8, "users_heard_true": 10.0}
+
+
+def test_the_section_shows_estimate_truth_and_images(run):
+    bright = torch.ones(30, 1, 12, 12)
+    images = torch.cat([bright, 1 - bright[:20], bright[:10] / 2])
+    name = release_name("gs_wgan", 10.0, 0)
+    run.save_release(name, 1, SyntheticSet(images, torch.zeros(60, dtype=torch.long)))
+    run.add_metrics(
+        rows(
+            "gs_wgan", 10.0, inverted_share=0.6, inverted_share_brightness=0.7, inverted_told=5 / 6,
+            affected_users=6.0, accuracy=0.1, **TRUTH,
+        )
+    )  # fmt: skip
+    text = shown(page := section(run, frame(run.metrics())))
+    assert "83% 60% 70% 6 of 10 8 of 10 (80%)" in text
+    assert "30 look inverted, 20 look upright, 10 cannot be told" in text
+    assert page.count("<img") == 1
+    assert (run.path / f"figures/inverted-{name}.png").is_file()
+
+
+def test_a_blind_detector_gives_no_number(run):
+    run.add_metrics(
+        rows(
+            "gs_wgan", 1.0, inverted_share=0.5, inverted_share_brightness=0.5, inverted_told=0.2,
+            **TRUTH,
+        )
+    )  # fmt: skip
+    text = shown(section(run, frame(run.metrics())))
+    assert "20% cannot tell 50% cannot tell 8 of 10 (80%)" in text
+
+
+def test_where_participation_is_hidden_no_number_of_users_is_claimed(run):
+    run.add_metrics(
+        rows(
+            "gs_wgan", 1.0, inverted_share=1.0, inverted_share_brightness=0.9, inverted_told=1.0,
+            **TRUTH,
+        )
+    )  # fmt: skip
+    assert "100% 100% 90% – 8 of 10 (80%)" in shown(section(run, frame(run.metrics())))
+
+
+def test_other_runs_have_no_section(run):
+    run.add_metrics(rows("gs_wgan", 1.0, accuracy=0.5))
+    assert section(run, frame(run.metrics())) == ""
+    assert (
+        section(
+            run, pd.DataFrame(columns=["method", "epsilon", "seed", "stage", "metric", "value"])
+        )
+        == ""
+    )
