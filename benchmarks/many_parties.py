@@ -154,6 +154,7 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
             plans(job)
         planned = time.perf_counter()
         run = RunDirectory.create(Path(folder) / "run")
+        run.write_config(config.as_dict())
         with open_engine(engine) as opened, Progress(silent=True) as progress, _Memory() as memory:
             Runner(run, opened, progress).execute(jobs, 1)
             write_report(run, report_facts(config, jobs, "", []))

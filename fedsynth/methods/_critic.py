@@ -181,7 +181,8 @@ class CriticAtHome:
         if self._state.exists():
             self.critic.restore(self._state.read_bytes())
             return
-        if self.critic.cfg.keep and self._private.vault is not None:
+        cfg = self.critic.cfg
+        if cfg.keep and cfg.warm and self._private.vault is not None:
             depends_on = self.critic.depends_on(records)
             self.critic.restore(
                 self._private.vault.recall(depends_on, lambda: self._warmed_up(records))

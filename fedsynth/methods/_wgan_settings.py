@@ -47,6 +47,9 @@ class GSWGANConfig(CriticConfig):
         None, "noise over one image's sensitivity 2C (sigma; published: 1.07); none: what the "
         "budget allows", above=0
     )  # fmt: skip
+    generator_rate: float | None = setting(
+        None, "Adam's rate of the released generator; none: as `rate`", above=0
+    )
     average: float = setting(
         0.999, "decay of the moving average that is released", at_least=0, at_most=1
     )

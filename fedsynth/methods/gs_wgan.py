@@ -175,10 +175,14 @@ class GSWGAN(Method):
         key = (parties.seed, self.name, task.stage)
         net = new_generator(cfg.generator, cfg.depth, cfg.code, len(task.classes), task.data, *key)
         released = GeneratorAtCurator(
-            net, rate=cfg.rate, average=cfg.average, device=parties.device
+            net,
+            rate=cfg.generator_rate or cfg.rate,
+            average=cfg.average,
+            device=parties.device,
         )
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            warm_up(schedule, plan, parties, pool)
+            if cfg.warm:
+                warm_up(schedule, plan, parties, pool)
             for number in parties.rounds(cfg.steps, released.state):
                 visits = schedule.rounds[number]
                 request = Request(

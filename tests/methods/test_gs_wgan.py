@@ -24,6 +24,7 @@ from fedsynth.methods.gs_wgan import JOINT_ORDER, VISIT, WARM
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.gdp import gdp_epsilon
 from fedsynth.privacy.ledger import SLACK, BudgetExceeded, read_entries, total
+from fedsynth.report.store import RunDirectory
 
 WGAN = method("gs_wgan")
 DELTA = 1e-5
@@ -327,3 +328,20 @@ def test_the_curator_steps_along_the_gradient_and_keeps_a_moving_average():
         ]
     for found, expected in zip(curator.mean.parameters(), mean, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_released_generator_may_learn_at_another_rate_than_critics(here, tmp_path):
+    """Said or unsaid, the same rate makes the same images; a smaller one stays nearer the start."""
+
+    def images(name: str, **changes) -> torch.Tensor:
+        made = tiny.tiny_job(
+            "gs_wgan", tmp_path / name, "together", {"rate": 0.01, "warm": 0, **changes}
+        )
+        tiny.release(made, here)
+        return RunDirectory(tmp_path / name).load_release(made.name, 1).images
+
+    unsaid, said = images("unsaid"), images("said", generator_rate=0.01)
+    still = images("still", generator_rate=1e-12)
+    small = images("small", generator_rate=0.001)
+    assert torch.equal(unsaid, said)
+    assert 0 < (small - still).abs().mean() < (unsaid - still).abs().mean()
