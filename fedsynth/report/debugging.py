@@ -23,6 +23,7 @@ _COLUMNS = (
     html.Column("Can be told", title="images whose edge is clearly bright or clearly dark"),
     html.Column("Inverted", title="of those that can be told"),
     html.Column("By brightness", title="the share that explains the mean brightness"),
+    html.Column("Verdict", number=False, title="what the images can be trusted to say"),
     html.Column("Users, estimated", title="the share of inverted images, of all who take part"),
     html.Column("Users, in truth", title="known to this simulation alone"),
 )
@@ -42,9 +43,14 @@ def section(run: RunDirectory, metrics: pd.DataFrame) -> str:
             "A developer sees the released images and nothing else. Ink is bright and paper dark "
             "where all is well, so an image with a bright edge is inverted; the share of such "
             "images is the estimate of the share of users. It is read off the released images, so "
-            "it costs no privacy; it is no better than the generator, and a generator may draw "
-            "what most users have and forget the others. The last column is known to this "
-            "simulation alone. Means over seeds, after the last stage."
+            "it costs no privacy, and it is no better than the generator. The last column is known "
+            "to this simulation alone. Means over seeds, after the last stage."
+        ),
+        html.paragraph(
+            "Read the verdict before the number. Where every critic knows one user only, each "
+            "pulls all images towards what its user has, so that the generator goes with the "
+            'majority: a share near 0 % or 100 % says "fewer" or "more than half" and no more, '
+            "with or without noise."
         ),
         html.table(
             "Estimated from the released images, beside the truth",
@@ -64,12 +70,17 @@ def _row(name: str, epsilon: float, row: pd.Series) -> tuple[str, tuple[str, ...
         name,
         epsilon_words(epsilon),
         f"{told:.0%}",
-        f"{row[SHARE]:.0%}" if sees else "cannot tell",
+        f"{row[SHARE]:.0%}" if sees else MISSING,
         f"{row['inverted_share_brightness']:.0%}",
-        guess if sees else "cannot tell",
+        _verdict(row[SHARE]) if sees else "cannot tell",
+        guess if sees else MISSING,
         f"{truth:.0f} of {heard:.0f} ({row['affected_share_true']:.0%})",
     )
     return "" if math.isfinite(epsilon) else "reference", cells
+
+
+def _verdict(share: float) -> str:
+    return "more than half inverted" if share > 0.5 else "fewer than half inverted"
 
 
 def _sheet(run: RunDirectory, metrics: pd.DataFrame, method: str, epsilon: float) -> str:

@@ -156,7 +156,7 @@ def test_the_section_shows_estimate_truth_and_images(run):
         )
     )  # fmt: skip
     text = shown(page := section(run, frame(run.metrics())))
-    assert "83% 60% 70% 6 of 10 8 of 10 (80%)" in text
+    assert "83% 60% 70% more than half inverted 6 of 10 8 of 10 (80%)" in text
     assert "30 look inverted, 20 look upright, 10 cannot be told" in text
     assert page.count("<img") == 1
     assert (run.path / f"figures/inverted-{name}.png").is_file()
@@ -170,17 +170,19 @@ def test_a_blind_detector_gives_no_number(run):
         )
     )  # fmt: skip
     text = shown(section(run, frame(run.metrics())))
-    assert "20% cannot tell 50% cannot tell 8 of 10 (80%)" in text
+    assert "20% – 50% cannot tell – 8 of 10 (80%)" in text
 
 
 def test_where_participation_is_hidden_no_number_of_users_is_claimed(run):
     run.add_metrics(
         rows(
-            "gs_wgan", 1.0, inverted_share=1.0, inverted_share_brightness=0.9, inverted_told=1.0,
+            "gs_wgan", 1.0, inverted_share=0.1, inverted_share_brightness=0.2, inverted_told=1.0,
             **TRUTH,
         )
     )  # fmt: skip
-    assert "100% 100% 90% – 8 of 10 (80%)" in shown(section(run, frame(run.metrics())))
+    assert "100% 10% 20% fewer than half inverted – 8 of 10 (80%)" in shown(
+        section(run, frame(run.metrics()))
+    )
 
 
 def test_other_runs_have_no_section(run):
