@@ -11,8 +11,8 @@ workers; how much of the processor time of curator and parties is spent outside 
 critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What the
 same processes take by the second while they have nothing to do (Ray looks for messages) is
 measured first and printed apart, like what Ray's own programs take: it grows with the wall clock,
-and so with whatever else runs here. Critics and generator are the laptop preset's unless width
-and depth say otherwise (published: 64 256).
+and so with whatever else runs here. Batches and steps are the published ones, critics and
+generator of the laptop preset's sizes unless width and depth say otherwise (published: 64 256).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
 
 
 def make_job(out: Path, world: World, **changes: Any) -> Job:
-    """GS-WGAN's laptop preset with a few changes."""
+    """GS-WGAN as published but for the sizes of its networks, with a few changes."""
     some = method("gs_wgan")
-    settings = {**dataclasses.asdict(some.Config()), **some.presets["laptop"], **changes}
+    settings = {**dataclasses.asdict(some.Config()), "width": 16, "depth": 64, **changes}
     return Job("gs_wgan", settings, BUDGET, 0, world, EvalSetting(), str(out), 1)
 
 

@@ -63,8 +63,8 @@ from fedsynth.randomness import torch_generator
 
 WARM, TRAIN, VISIT = "warm", "train", "visit"
 LAPTOP = {
-    "subsets": 20, "steps": 300, "warm": 60, "width": 16, "depth": 64, "rate": 3e-4,
-    "average": 0.99, "spc": 1000,
+    "subsets": 100, "steps": 10, "per_round": 10, "warm": 3, "batch": 8, "width": 16, "depth": 64,
+    "rate": 0.01, "average": 0.7, "spc": 1000,
 }  # fmt: skip
 JOINT_ORDER = "joint order (no bound)"
 AT_ONCE = 16  # requests that wait for an answer at a time
@@ -84,7 +84,7 @@ class GSWGAN(Method):
             "subsets": 4, "per_round": 2, "batch": 4, "critic_steps": 2, "warm": 2, "depth": 8,
             "rate": 0.01, "keep": False,
         },
-        "smoke": {**LAPTOP, "subsets": 10, "warm": 10, "spc": 200},
+        "smoke": {**LAPTOP, "subsets": 40, "steps": 4, "spc": 200},
         "laptop": LAPTOP,
         "paper": {},
     }  # fmt: skip
