@@ -18,7 +18,7 @@ from fedsynth.errors import UserError
 from fedsynth.evaluation.deployed import kept_answers
 from fedsynth.privacy.private import Records
 from fedsynth.randomness import numpy_generator
-from fedsynth.recruitment import HIDDEN, Recruited, Recruitment, in_words
+from fedsynth.recruitment import ALL, HIDDEN, Recruited, Recruitment, in_words
 
 if TYPE_CHECKING:
     from fedsynth.scenario import World
@@ -61,7 +61,7 @@ def _drawn(world: World) -> int:
         return 0
     if world.parties > most:
         raise UserError(f"parties={world.parties}: {world.data} has at most {most:,} users.")
-    some_are_left_out = world.holdout or Recruitment.of(world.options).chooses
+    some_are_left_out = world.holdout or Recruitment.of(world.options).chosen != ALL
     return most if some_are_left_out or not world.parties else world.parties
 
 
@@ -75,11 +75,15 @@ def _recruited(world: World) -> Recruited:
     """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
     simulation of what happens at every user's home."""
     asked, seed = Recruitment.of(world.options), world.partition_seed
-    number = 0 if asked.chooses else world.parties
+    number = world.parties if asked.chosen == ALL else 0
     users, held = chosen_users(_counts(world), number, seed, world.holdout, world.data)
-    if not asked.chooses:
+    if asked.chosen == ALL:
         return Recruited(users, np.zeros(len(users), bool), held)
     teachers, judges, others = asked.split(users, world.data)
+    if not asked.chooses:
+        both = np.concatenate([teachers, judges])
+        parties = np.resize(both, world.parties or len(both))
+        return Recruited(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
     accuracies = _accuracies(world, teachers, judges, others)
     threshold = asked.threshold(accuracies[: len(judges)])
     joins = asked.takes_part(accuracies[len(judges) :], threshold)
@@ -165,6 +169,16 @@ def heard(world: World) -> np.ndarray:
 def in_question(world: World) -> bool:
     """Whether some users of this world may be flipped, so that there is something to find."""
     return is_one(world) and Recruitment.of(world.options).flip > 0
+
+
+def rehearsal(world: World, flip: float) -> World | None:
+    """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
+    public data, on which the same conversation may be had to see what comes of it. None where
+    nobody volunteered."""
+    asked = Recruitment.of(world.options)
+    if not asked.chooses:
+        return None
+    return dataclasses.replace(world, options=asked.rehearsal(flip))
 
 
 def words(world: World) -> list[str]:

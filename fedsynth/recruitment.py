@@ -27,7 +27,7 @@ import numpy as np
 from fedsynth.errors import UserError
 from fedsynth.settings import build, setting
 
-ALL, LOW, HIGH = "all", "low", "high"
+ALL, LOW, HIGH, VOLUNTEERS = "all", "low", "high", "volunteers"
 PUBLIC, HIDDEN = "public", "hidden"
 QUARTER = 0.25
 
@@ -41,8 +41,9 @@ class Recruitment:
     )
     chosen: str = setting(
         ALL,
-        "who takes part: all, or users for whom the deployed model's accuracy is low or high",
-        choices=(ALL, LOW, HIGH),
+        "who takes part: all, users for whom the deployed model's accuracy is low or high, or the "
+        "volunteers (again and again where there are fewer than parties)",
+        choices=(ALL, LOW, HIGH, VOLUNTEERS),
     )
     accuracy: float | None = setting(
         None,
@@ -63,19 +64,23 @@ class Recruitment:
     def of(options: Mapping[str, Any] | None) -> Recruitment:
         """What the options of a world say, checked."""
         asked = build(Recruitment, options or {}, "options")
-        if asked.chosen == ALL:
+        if not asked.chooses:
             for name in ("accuracy", "volunteers", "joins"):
-                if name in (options or {}):
+                if name in (options or {}) and (asked.chosen, name) != (VOLUNTEERS, "volunteers"):
                     raise UserError(
                         f"options.{name}={getattr(asked, name)!r} is for options.chosen={LOW} or "
-                        f"{HIGH}: with options.chosen={ALL} nobody is chosen."
+                        f"{HIGH}: with options.chosen={asked.chosen} nobody decides anything."
                     )
         return asked
+
+    def rehearsal(self, flip: float) -> dict[str, Any]:
+        """Options of a world with volunteers in the place of users, all upright or all flipped."""
+        return {"flip": flip, "chosen": VOLUNTEERS, "volunteers": self.volunteers}
 
     @property
     def chooses(self) -> bool:
         """Whether a deployed model decides who takes part."""
-        return self.chosen != ALL
+        return self.chosen in (LOW, HIGH)
 
     def split(self, users: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of users in public random order: volunteers who teach the deployed model, volunteers who
@@ -115,6 +120,12 @@ class Recruited:
 
 def in_words(asked: Recruitment, found: Recruited) -> list[str]:
     """What a reader must know; nothing that only the simulation knows."""
+    if asked.chosen == VOLUNTEERS:
+        return [
+            f"chosen={VOLUNTEERS}: the parties are {found.volunteers} volunteers, who agreed to be "
+            "looked at, some of them several times over where more parties are asked for. A "
+            "rehearsal: it says nothing of users."
+        ]
     if not asked.chooses:
         return []
     bound = f"{'at most' if asked.chosen == LOW else 'at least'} {found.threshold:.4g}"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from fedsynth.engine.absence import gone
 from fedsynth.engine.engine import Engine
 from fedsynth.engine.job import Job
-from fedsynth.engine.judge import judge, nets, quality, symptoms
+from fedsynth.engine.judge import judge, nets, quality
 from fedsynth.engine.session import (
     absence_file,
     dropped_out,
@@ -21,6 +21,7 @@ from fedsynth.engine.session import (
     progress_folder,
     release_seconds,
 )
+from fedsynth.engine.symptoms import asked, symptoms
 from fedsynth.evaluation.appraisal import Quality
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.material import EvalResult, read_verdict
@@ -46,6 +47,7 @@ class _Course:
     release: Future[None] | None = None
     verdicts: dict[int, list[Future[EvalResult]]] = field(default_factory=dict)
     qualities: dict[int, Future[Quality | None]] = field(default_factory=dict)
+    symptoms: dict[int, Future[dict[str, float]]] = field(default_factory=dict)
     booked: dict[int, list[EvalResult]] = field(default_factory=dict)
     closed: bool = False
 
@@ -58,7 +60,7 @@ class Runner:
 
     def execute(self, jobs: list[Job], at_once: int) -> None:
         """Run all jobs, `at_once` at a time, and judge every stage as soon as it is released."""
-        pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+        self._pool = pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
         try:
             courses = [self._start(job, pool) for job in jobs]
             while not all(course.closed for course in courses):
@@ -92,6 +94,7 @@ class Runner:
             if stage not in course.verdicts and self._released_up_to(course.job, stage):
                 course.verdicts[stage] = self._judge(course.job, stage)
                 course.qualities[stage] = self._quality(course.job, stage)
+                course.symptoms[stage] = self._symptoms(course.job, stage)
             if stage in course.verdicts and stage not in course.booked:
                 self._book(course, stage)
         if released and len(course.booked) == course.stages:
@@ -131,13 +134,23 @@ class Runner:
             return _known(Quality(**json.loads(path.read_text())))
         return self.engine.submit(quality, job.text(), stage)
 
+    def _symptoms(self, job: Job, stage: int) -> Future[dict[str, float]]:
+        """What a stage's images tell of users' faults, where that is in question: from disk, or
+        found out by conversations beside the others."""
+        if not asked(job):
+            return _known({})
+        path = self.run.path / _symptoms_file(job, stage)
+        if path.is_file():
+            return _known(json.loads(path.read_text()))
+        return self._pool.submit(symptoms, self.engine, job, stage)
+
     def _book(self, course: _Course, stage: int) -> None:
         """Write a stage's numbers once all its classifiers are done."""
         job, futures = course.job, course.verdicts[stage]
         everything = [f for fs in course.verdicts.values() for f in fs]
         self.progress.evaluation(job.name, sum(f.done() for f in everything), len(everything))
-        seen = course.qualities[stage]
-        if not (seen.done() and all(future.done() for future in futures)):
+        seen, told = course.qualities[stage], course.symptoms[stage]
+        if not (seen.done() and told.done() and all(future.done() for future in futures)):
             return
         results = [future.result() for future in futures]
         for net, result in enumerate(results):
@@ -145,7 +158,8 @@ class Runner:
             if result.remark:
                 self.run.log(f"{job.name} stage {stage + 1}: {result.classifier}: {result.remark}")
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
-        rows |= symptoms(job, stage)
+        rows |= told.result()
+        self.run.write_text(_symptoms_file(job, stage), json.dumps(told.result()))
         if dropped := gone(absence_file(job, stage)):
             rows["parties_gone"] = len(dropped)
         if found := seen.result():
@@ -241,6 +255,10 @@ def _known(value: Result) -> Future[Result]:
     future: Future[Result] = Future()
     future.set_result(value)
     return future
+
+
+def _symptoms_file(job: Job, stage: int) -> str:
+    return f"curator/{job.name}/symptoms-{stage + 1}.json"
 
 
 def _closing(job: Job) -> str:

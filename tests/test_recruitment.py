@@ -132,6 +132,21 @@ def test_hidden_users_take_part_and_say_nothing(people):
         assert mine.images.shape[1:] == (1, 28, 28)
 
 
+def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
+    """All upright or all flipped, and nobody else's records: a rehearsal costs no user anything."""
+    world = settled(people)
+    order = chosen_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    volunteers = order[:7]
+    for flip in (0, 1):
+        stage = population.rehearsal(dataclasses.replace(world, parties=9), flip)
+        found = population._recruited(stage)
+        assert found.parties.tolist() == [*volunteers, *volunteers[:2]]
+        assert population.flipped(stage).tolist() == [bool(flip)] * 9
+        assert population.heard(stage).all()
+    assert population.rehearsal(dataclasses.replace(people, options={"flip": 0.5}), 0) is None
+    assert "says nothing of users" in " ".join(population.words(stage))
+
+
 def test_fewer_parties_are_the_first_of_those_chosen(people):
     everybody = population._recruited(settled(people)).parties
     few = settled(dataclasses.replace(people, parties=2))

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import torch
 
-from fedsynth import population
 from fedsynth.core import ReleasedModel, SyntheticSet, Task
 from fedsynth.data.sources import data_directory
 from fedsynth.engine.job import Job
 from fedsynth.evaluation.anchors import anchor
 from fedsynth.evaluation.appraisal import Quality, appraise
 from fedsynth.evaluation.downstream import score_model, train_and_test
-from fedsynth.evaluation.inversion import look
 from fedsynth.evaluation.material import EvalResult, Exam
 from fedsynth.report.store import RunDirectory
 from fedsynth.scenario import facts, party_records, tasks, test_records
@@ -92,31 +90,6 @@ def real_records(job: Job, task: Task) -> SyntheticSet:
     content = [(row.tobytes(), int(n)) for row, n in zip(images.numpy(), labels, strict=True)]
     order = torch.tensor(sorted(range(len(content)), key=content.__getitem__), dtype=torch.long)
     return SyntheticSet(images[order], labels[order])
-
-
-def symptoms(job: Job, stage: int) -> dict[str, float]:
-    """Metrics of a world in which users may have inverted images: how many have, as the images
-    released up to `stage` tell, and beside it the truth, which only the simulation knows. Nothing
-    where there is no such question."""
-    if not population.in_question(job.world):
-        return {}
-    released = released_so_far(job, stage)
-    if isinstance(released, ReleasedModel):
-        return {}
-    found = look(released, facts(job.world))
-    heard = population.heard(job.world)
-    affected = population.flipped(job.world) & heard
-    rows = {
-        "inverted_share": found.by_edges,
-        "inverted_share_brightness": found.by_brightness,
-        "inverted_told": found.told,
-        "affected_share_true": float(affected.sum() / heard.sum()),
-        "affected_users_true": float(affected.sum()),
-        "users_heard_true": float(heard.sum()),
-    }
-    if found.sees and heard.all():  # where some are silent, only the simulation knows how many
-        rows["affected_users"] = found.by_edges * float(heard.sum())
-    return rows
 
 
 def quality(text: str, stage: int) -> Quality:

@@ -14,7 +14,10 @@ other because they fail in different ways:
   both kinds, and takes every other brightness (grey noise is 1/2) for a mixture.
 
 Neither says how sure it is: released images are no sample of users, and a generator that shows only
-what most users have (a mode of its own) moves both towards 0 or 1.
+what most users have (a mode of its own) moves both towards 0 or 1. How far it has gone that way
+after so many steps and so much noise can be rehearsed on public data: `share_between` reads the
+edges of a release as a mixture of those of two rehearsals, one with upright and one with inverted
+records.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ EDGE = 2  # pixels
 BRIGHT, DARK = 0.6, 0.4  # an edge is one, the other, or nothing anybody can tell
 ENOUGH = 0.5  # below this share of images that can be told the detector calls itself blind
 UPRIGHT, INVERTED, UNTOLD = 0, 1, 2  # verdicts
+APART = 0.1  # least difference of edges between rehearsals that can be read
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Inversion:
     inverted: int  # images with a bright edge
     upright: int  # with a dark one
     by_brightness: float  # share of inverted images, from the mean brightness
+    edge: float  # mean brightness of all edges
 
     @property
     def told(self) -> float:
@@ -91,4 +96,13 @@ def look(released: SyntheticSet, facts: DataFacts) -> Inversion:
         int((found == INVERTED).sum()),
         int((found == UPRIGHT).sum()),
         min(1.0, max(0.0, share)),
+        float(edges(pixels).mean()),
     )
+
+
+def share_between(edge: float, upright: float, inverted: float) -> float | None:
+    """The share of inverted users, by the edge brightness of what they drew together and of what
+    the same number of upright and of inverted ones drew; None where these two are not apart."""
+    if inverted - upright < APART:
+        return None
+    return min(1.0, max(0.0, (edge - upright) / (inverted - upright)))

@@ -17,14 +17,15 @@ from fedsynth.report.store import RunDirectory, release_name
 from fedsynth.report.tables import MISSING, epsilon_words
 
 SHARE = "inverted_share"
+DOUBT = 0.1  # shares that near to one half are called so
 _COLUMNS = (
     html.Column("Method", number=False),
     html.Column("Budget ε"),
     html.Column("Can be told", title="images whose edge is clearly bright or clearly dark"),
-    html.Column("Inverted", title="of those that can be told"),
-    html.Column("By brightness", title="the share that explains the mean brightness"),
+    html.Column("Look inverted", title="of those that can be told"),
+    html.Column("By rehearsal", title="share of users, from how bright edges became in rehearsals"),
     html.Column("Verdict", number=False, title="what the images can be trusted to say"),
-    html.Column("Users, estimated", title="the share of inverted images, of all who take part"),
+    html.Column("Users, estimated", title="by rehearsal where there is one"),
     html.Column("Users, in truth", title="known to this simulation alone"),
 )
 _WORDS = {INVERTED: "look inverted", UPRIGHT: "look upright", UNTOLD: "cannot be told"}
@@ -41,16 +42,17 @@ def section(run: RunDirectory, metrics: pd.DataFrame) -> str:
         "Are users' images inverted?",
         html.paragraph(
             "A developer sees the released images and nothing else. Ink is bright and paper dark "
-            "where all is well, so an image with a bright edge is inverted; the share of such "
-            "images is the estimate of the share of users. It is read off the released images, so "
-            "it costs no privacy, and it is no better than the generator. The last column is known "
-            "to this simulation alone. Means over seeds, after the last stage."
+            "where all is well, so an image with a bright edge is inverted. It is read off the "
+            "released images, so it costs no privacy, and it is no better than the generator. The "
+            "last column is known to this simulation alone. Means over seeds, after the last stage."
         ),
         html.paragraph(
-            "Read the verdict before the number. Where every critic knows one user only, each "
-            "pulls all images towards what its user has, so that the generator goes with the "
-            'majority: a share near 0 % or 100 % says "fewer" or "more than half" and no more, '
-            "with or without noise."
+            "Where every critic knows one user only, each pulls all images towards what its user "
+            "has: the generator goes with the majority, and the share of inverted images says "
+            '"fewer" or "more than half" and no more. How many users it is shows in how far it has '
+            "gone: twice the developer rehearses the same conversation with volunteers, upright "
+            "and inverted, and reads the edges of the release as a mixture of what came of these. "
+            "Where some users are silent in secret, that reading is drawn towards one half."
         ),
         html.table(
             "Estimated from the released images, beside the truth",
@@ -63,7 +65,7 @@ def section(run: RunDirectory, metrics: pd.DataFrame) -> str:
 
 def _row(name: str, epsilon: float, row: pd.Series) -> tuple[str, tuple[str, ...]]:
     told, users = row["inverted_told"], row.get("affected_users", math.nan)
-    sees = told >= ENOUGH
+    rehearsed, sees = row.get("inverted_share_rehearsed", math.nan), told >= ENOUGH
     heard, truth = row["users_heard_true"], row["affected_users_true"]
     guess = MISSING if math.isnan(users) else f"{users:.0f} of {heard:.0f}"
     cells = (
@@ -71,16 +73,18 @@ def _row(name: str, epsilon: float, row: pd.Series) -> tuple[str, tuple[str, ...
         epsilon_words(epsilon),
         f"{told:.0%}",
         f"{row[SHARE]:.0%}" if sees else MISSING,
-        f"{row['inverted_share_brightness']:.0%}",
-        _verdict(row[SHARE]) if sees else "cannot tell",
-        guess if sees else MISSING,
+        MISSING if math.isnan(rehearsed) else f"{rehearsed:.0%}",
+        _verdict(row[SHARE] if math.isnan(rehearsed) else rehearsed, sees),
+        guess,
         f"{truth:.0f} of {heard:.0f} ({row['affected_share_true']:.0%})",
     )
     return "" if math.isfinite(epsilon) else "reference", cells
 
 
-def _verdict(share: float) -> str:
-    return "more than half inverted" if share > 0.5 else "fewer than half inverted"
+def _verdict(share: float, sees: bool) -> str:
+    if abs(share - 0.5) <= DOUBT:
+        return "about half inverted" if sees else "about half, or cannot tell"
+    return f"{'more' if share > 0.5 else 'fewer'} than half inverted"
 
 
 def _sheet(run: RunDirectory, metrics: pd.DataFrame, method: str, epsilon: float) -> str:

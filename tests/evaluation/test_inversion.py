@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedsynth.core import DataFacts, SyntheticSet
 from fedsynth.data import datasets
 from fedsynth.errors import UserError
-from fedsynth.evaluation.inversion import EDGE, edges, look
+from fedsynth.evaluation.inversion import APART, EDGE, edges, look, share_between
 
 FACTS = datasets.info("mnist").facts
 quick = settings(max_examples=25, deadline=None)
@@ -52,6 +52,7 @@ def test_inverting_all_images_turns_the_answer_round(n, seed):
     labels = torch.zeros(n, dtype=torch.long)
     one, other = (look(SyntheticSet(x, labels), FACTS) for x in (images, 1 - images))
     assert (one.inverted, one.upright) == (other.upright, other.inverted)
+    assert one.edge == pytest.approx(1 - other.edge, abs=1e-5)
     assert one.by_edges == pytest.approx(1 - other.by_edges)
     assert one.by_brightness == pytest.approx(1 - other.by_brightness, abs=1e-5)
 
@@ -94,3 +95,17 @@ def test_what_cannot_be_looked_at_is_told():
         look(SyntheticSet(torch.zeros(0, 1, 28, 28), torch.zeros(0).long()), FACTS)
     with pytest.raises(UserError, match="4x4 pixels have no edge of 2"):
         look(SyntheticSet(torch.zeros(2, 1, 4, 4), torch.zeros(2).long()), FACTS)
+
+
+@quick
+@given(st.floats(0, 1), st.floats(0, 0.4), st.floats(0.6, 1))
+def test_a_mixture_of_two_rehearsals_is_read_back(share, upright, inverted):
+    edge = share * inverted + (1 - share) * upright
+    assert share_between(edge, upright, inverted) == pytest.approx(share, abs=1e-9)
+
+
+def test_beyond_the_rehearsals_is_all_or_none_and_between_equal_ones_nothing_is_known():
+    assert share_between(0.9, 0.3, 0.7) == 1.0
+    assert share_between(0.1, 0.3, 0.7) == 0.0
+    assert share_between(0.5, 0.5, 0.5 + APART / 2) is None
+    assert share_between(0.5, 0.6, 0.4) is None
