@@ -26,6 +26,7 @@ from fedsynth.report.store import CONFIG, RunDirectory
 from fedsynth.report.tables import epsilon_words, frame
 
 SCENARIO, DATA = "sketch_study", "mnist,fashion_mnist"
+FLAGS = ("--quiet", "--help")
 TABLE, NUMBERS = "README.md", "table.csv"
 USAGE = f"""\
 Usage: python -m fedsynth.study [data={DATA}] [preset=laptop] [out=runs/study] [key=value ...]
@@ -46,18 +47,23 @@ class Study:
     data: tuple[str, ...]
     folder: Path
     words: tuple[str, ...]
+    flags: tuple[str, ...] = ()
 
     @staticmethod
     def parse(arguments: Sequence[str]) -> Study:
         """Sort a command line; everything is checked before anything is run."""
         own = {"data": DATA, "out": "", "scenario": SCENARIO, "preset": "laptop"}
-        words = []
+        words, flags = [], []
         for word in arguments:
             key, _, value = word.partition("=")
-            if key in own and value:
+            if word.startswith("-"):
+                flags.append(word)
+            elif key in own and value:
                 own[key] = value
             else:
                 words.append(word)
+        if strange := [flag for flag in flags if flag not in FLAGS]:
+            raise unknown("option", strange[0], FLAGS)
         if own["preset"] not in PRESETS:
             raise unknown("preset", own["preset"], PRESETS)
         words = [f"scenario={own['scenario']}", f"preset={own['preset']}", *words]
@@ -65,7 +71,7 @@ class Study:
         for name in names:
             resolve(parse_overrides([*words, f"data={name}"]))
         stem = f"{Path(own['scenario']).stem}-{own['preset']}"
-        return Study(names, Path(own["out"] or f"runs/{stem}"), tuple(words))
+        return Study(names, Path(own["out"] or f"runs/{stem}"), tuple(words), tuple(flags))
 
     def run(self, runner: Runner) -> int:
         """Every data set in turn, then the table. The exit code of the first run that fails."""
@@ -74,7 +80,8 @@ class Study:
             if self._begun(place, name) and RunDirectory(place).finished:
                 continue
             anew = [*self.words, f"data={name}", f"out={place}"]
-            if code := runner(["--resume", str(place)] if (place / CONFIG).is_file() else anew):
+            words = ["--resume", str(place)] if (place / CONFIG).is_file() else anew
+            if code := runner([*words, *self.flags]):
                 return code
         rows = table(
             {name: frame(RunDirectory(self.folder / name).metrics()) for name in self.data}

@@ -42,7 +42,7 @@ class Runs:
             place = Path(words[1])
         else:
             place = Path(values["out"])
-            config = resolve(parse_overrides(list(words)))
+            config = resolve(parse_overrides([word for word in words if "=" in word]))
             RunDirectory.create(place).write_config(config.as_dict())
         if len(self.calls) == self._failing:
             return 130
@@ -85,6 +85,12 @@ def test_the_spread_over_draws_is_that_of_their_means() -> None:
     assert (row.draws, row.least, row.most) == (2, pytest.approx(0.65), pytest.approx(0.85))
 
 
+def test_options_of_a_run_are_handed_on(tmp_path: Path) -> None:
+    runs = Runs()
+    assert study(tmp_path, "--quiet").run(runs) == 0
+    assert all(call[-1] == "--quiet" for call in runs.calls)
+
+
 def test_other_words_do_not_go_on_with_a_study(tmp_path: Path) -> None:
     assert study(tmp_path).run(Runs()) == 0
     study(tmp_path, "workers=1").run(Runs(failing=1))  # changes no result
@@ -98,6 +104,7 @@ def test_mistakes_are_told_before_anything_runs(
 ) -> None:
     for word, said in (
         ("data=mnist,fashion", "unknown data set 'fashion'"),
+        ("--resume", "unknown option '--resume'"),
         ("preset=big", "unknown preset 'big'"),
         ("sketch_teach.label=soft", "Did you mean"),
     ):
