@@ -174,9 +174,9 @@ def in_question(world: World) -> bool:
 def rehearsal(world: World, flip: float) -> World | None:
     """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
     public data, on which the same conversation may be had to see what comes of it. None where
-    nobody volunteered."""
+    nobody volunteered, or nobody asked for it."""
     asked = Recruitment.of(world.options)
-    if not asked.chooses:
+    if not (asked.chooses and asked.rehearse):
         return None
     return dataclasses.replace(world, options=asked.rehearsal(flip))
 

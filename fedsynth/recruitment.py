@@ -59,13 +59,16 @@ class Recruitment:
         "public: who is chosen is seen; hidden: all are asked, and the others answer with noise",
         choices=(PUBLIC, HIDDEN),
     )
+    rehearse: bool = setting(
+        True, "volunteers have the same conversation twice, to tell how many users are flipped"
+    )
 
     @staticmethod
     def of(options: Mapping[str, Any] | None) -> Recruitment:
         """What the options of a world say, checked."""
         asked = build(Recruitment, options or {}, "options")
         if not asked.chooses:
-            for name in ("accuracy", "volunteers", "joins"):
+            for name in ("accuracy", "volunteers", "joins", "rehearse"):
                 if name in (options or {}) and (asked.chosen, name) != (VOLUNTEERS, "volunteers"):
                     raise UserError(
                         f"options.{name}={getattr(asked, name)!r} is for options.chosen={LOW} or "
@@ -136,6 +139,12 @@ def in_words(asked: Recruitment, found: Recruited) -> list[str]:
         f"{bound} ({number}). Volunteers are no parties: this run assumes that they agreed to be "
         "looked at and that their app is in order; nothing here protects them."
     ]
+    if asked.rehearse and asked.flip:
+        said.append(
+            "rehearse=true: volunteers have every conversation twice more, upright and inverted, "
+            "to read the release by: three times the time, which --plan does not count, and no "
+            "privacy of users."
+        )
     if asked.joins == HIDDEN:
         return [
             *said,

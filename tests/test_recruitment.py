@@ -143,7 +143,8 @@ def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
         assert found.parties.tolist() == [*volunteers, *volunteers[:2]]
         assert population.flipped(stage).tolist() == [bool(flip)] * 9
         assert population.heard(stage).all()
-    assert population.rehearsal(dataclasses.replace(people, options={"flip": 0.5}), 0) is None
+    for options in ({"flip": 0.5}, {"chosen": "low", "rehearse": False}):
+        assert population.rehearsal(dataclasses.replace(people, options=options), 0) is None
     assert "says nothing of users" in " ".join(population.words(stage))
 
 

@@ -234,12 +234,17 @@ def users(
     accuracy: object = None,
     volunteers: object = None,
     joins: object = None,
+    rehearse: object = None,
 ) -> np.ndarray:
     """One user a party, for data that come with their users; some may see black for white.
 
     Who holds what is no draw then but a fact of the data: `fedsynth.population` reads it. What the
     options mean stands in `fedsynth.recruitment`."""
-    given = [value for value in (flip, chosen, accuracy, volunteers, joins) if value is not None]
+    given = [
+        value
+        for value in (flip, chosen, accuracy, volunteers, joins, rehearse)
+        if value is not None
+    ]
     raise UserError(
         "partition=users is for data that come with their users: data=emnist_users, or one of the "
         f"sets it stands for. This set has none{', whatever its options say' if given else ''}."
