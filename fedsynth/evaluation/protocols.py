@@ -170,9 +170,9 @@ PROTOCOLS = {
     ),
     "S": Protocol(
         "S",
-        "student of sketch_teach: standardised, mild affine, AdamW in one cycle, E=7 on full sets",
+        "student of sketch_teach: [0, 1], mild affine, AdamW in one cycle, E=7 on full sets",
         augmentation="affine",
-        scaling="standardised",
+        scaling="pixels",
         epochs=300,
         epochs_large=7,
         runs=2,
@@ -180,6 +180,7 @@ PROTOCOLS = {
         learning_rate=3e-3,
         weight_decay=0.01,
         one_cycle=True,
+        judges=("poolnet",),
     ),
 }
 

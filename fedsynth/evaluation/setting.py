@@ -10,7 +10,7 @@ from fedsynth.core import TABLE, DataFacts
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, Schedule, protocol
 from fedsynth.evaluation.suite import SUITE, missing
-from fedsynth.models.zoo import CLASSIFIERS, classifier
+from fedsynth.models.zoo import CLASSIFIERS, FREE_WIDTH, classifier
 from fedsynth.settings import setting
 
 DTYPES = ("float32", "bfloat16")
@@ -79,10 +79,11 @@ class EvalSetting:
     protocol: str = setting("P", f"how classifiers are trained: {', '.join(PROTOCOLS)}")
     classifier: tuple[str, ...] = setting(
         (),
-        "what is trained, one or several; default the protocol's own: convnet (P, D, S), keras_cnn "
-        f"(L), all 13 (G). P, D, S, L: {', '.join(CLASSIFIERS)}. G: {', '.join(SUITE)}",
+        "what is trained, one or several; default the protocol's own: convnet (P, D), poolnet "
+        f"(S), keras_cnn (L), all 13 (G). P, D, S, L: {', '.join(CLASSIFIERS)}. "
+        f"G: {', '.join(SUITE)}",
     )
-    width: int = setting(128, "width of the ConvNet")
+    width: int = setting(128, "width of the ConvNet or PoolNet")
     nets: int = setting(0, "fresh nets of each kind a released set; 0: the protocol's")
     epochs: int = setting(0, "E, of which P, D and S make E + 1; 0: the protocol's")
     max_images: int = setting(0, "cap on the image passes of one training; 0: none")
@@ -180,7 +181,7 @@ class EvalSetting:
 
     def named(self, name: str) -> str:
         """A classifier's name with its width, where that is free."""
-        return f"{name}-{self.width}" if name == "convnet" else name
+        return f"{name}-{self.width}" if name in FREE_WIDTH else name
 
     def describe(self, images: int) -> str:
         """What really runs on a set of this size, in one line to print beside the numbers."""

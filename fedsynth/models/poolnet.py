@@ -1,7 +1,7 @@
 """A small ConvNet with batch norm, for images that are synthetic already.
 
-Batch norm mixes the images of a batch while it trains, so this net must never be trained on
-records. Trained and in evaluation mode it treats each image by itself, and then it may be applied
+Batch norm mixes the images of a batch while it trains, so nothing trained on records by it is
+private: it is for synthetic images, and for judges of what was released. Trained and in evaluation mode it treats each image by itself, and then it may be applied
 to records: `embed` is a fixed map.
 """
 
@@ -25,9 +25,9 @@ class PoolNet(nn.Module):
     Channels are width, 2 width, 2 width; 28 pixels shrink to 3, so width 32 gives 576 features.
     """
 
-    def __init__(self, width: int, classes: int, side: int) -> None:
+    def __init__(self, width: int, classes: int, side: int, colours: int = 1) -> None:
         super().__init__()
-        channels = (1, width, 2 * width, 2 * width)
+        channels = (colours, width, 2 * width, 2 * width)
         self.blocks = nn.Sequential(
             *(self._block(channels[i], channels[i + 1]) for i in range(3)), nn.Flatten()
         )

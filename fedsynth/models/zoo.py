@@ -1,8 +1,9 @@
 """The classifiers the papers judge synthetic data with, by name.
 
 Shapes and parameter counts are the published ones at 28x28x1 and 32x32x3 (tests count them). All
-norms are instance norms (one group a channel), so no statistic is shared between images. Weights
-start from PyTorch's defaults. Only ConvNet has a free width; the others are what they are.
+norms are instance norms (one group a channel), so no statistic is shared between images, but for
+PoolNet, the student of `sketch_teach`, which trains with batch norm. Weights start from PyTorch's
+defaults. Only ConvNet and PoolNet have a free width; the others are what they are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from fedsynth.errors import UserError, unknown
 from fedsynth.models.classifiers import ConvNet
+from fedsynth.models.poolnet import PoolNet
 
 Shape = tuple[int, int, int]
 
@@ -210,14 +212,23 @@ FIXED: dict[str, Callable[[Shape, int], nn.Module]] = {
     "mlp": mlp,
     "keras_cnn": keras_cnn,
 }
-CLASSIFIERS = ("convnet", *FIXED)
+CLASSIFIERS = ("convnet", "poolnet", *FIXED)
+FREE_WIDTH = ("convnet", "poolnet")
 
 
 def classifier(name: str, shape: Shape, classes: int, width: int = 128) -> nn.Module:
     """A fresh classifier by name, drawn from torch's global generator; key it with
-    `randomness.default_seed`. `width` is that of ConvNet, the others ignore it."""
+    `randomness.default_seed`. `width` is that of ConvNet and PoolNet, the others ignore it."""
     if name == "convnet":
         return ConvNet(width, classes, shape)
+    if name == "poolnet":
+        _, height, across = shape
+        if height != across or height < 8:
+            raise UserError(
+                f"classifier 'poolnet' needs square images of at least 8 pixels, "
+                f"got {height}x{across}."
+            )
+        return PoolNet(width, classes, height, shape[0])
     if name not in FIXED:
         raise unknown("classifier", name, CLASSIFIERS)
     return FIXED[name](shape, classes)

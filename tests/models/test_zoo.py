@@ -12,6 +12,7 @@ from fedsynth.randomness import default_seed
 
 PUBLISHED = {  # evaluation protocols of papers 000, 002, 003; ten classes, 28x28x1
     "convnet": 317_706,
+    "poolnet": 910_218,  # this project: 9w + 2w + 18w^2 + 4w + 36w^2 + 4w + 18w * 10 + 10
     "lenet": 61_706,
     "alexnet": 1_865_802,
     "vgg11": 9_229_962,
