@@ -1,8 +1,8 @@
 """A small ConvNet with batch norm, for images that are synthetic already.
 
 Batch norm mixes the images of a batch while it trains, so nothing trained on records by it is
-private: it is for synthetic images, and for judges of what was released. Trained and in evaluation mode it treats each image by itself, and then it may be applied
-to records: `embed` is a fixed map.
+private: it is for synthetic images, and for judging what was released. Trained and in evaluation
+mode it treats each image by itself, and then it may be applied to records: `embed` is a fixed map.
 """
 
 from __future__ import annotations
