@@ -1,7 +1,9 @@
 """Check a ledger without the run that wrote it: `python -m fedsynth.privacy.verify LEDGER`.
 
 Every chain of hashes in the file (one a job and party) is followed from its first line, and what
-its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it.
+its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it. Whether a
+record or a user is protected is no matter of the events: it is read from the run's `config.yaml`
+where the ledger still lies beside it, and asked for otherwise.
 """
 
 from __future__ import annotations
@@ -12,11 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
+from fedsynth.core import UNITS
 from fedsynth.errors import UserError
 from fedsynth.privacy.accounting import cross_check, epsilon
 from fedsynth.privacy.events import describe
 from fedsynth.privacy.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
+
+DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,16 @@ class Account:
 def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
     """One account a chain; raises `LedgerDamaged` where a chain does not hold."""
     return [_account(chain, delta, opacus) for chain in read_chains(path)]
+
+
+def unit_of(ledger: Path) -> str:
+    """What the run protects by its own configuration, found in the folders above the ledger."""
+    for folder in ledger.resolve().parents[:DEPTH]:
+        if (folder / "config.yaml").is_file():
+            config = yaml.safe_load((folder / "config.yaml").read_text())
+            if isinstance(config, dict) and config.get("unit") in UNITS:
+                return str(config["unit"])
+    return "unit not in the ledger (--unit names it)"
 
 
 def _account(chain: list[Entry], delta: float, opacus: bool) -> Account:
@@ -63,6 +80,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
     )
+    parser.add_argument("--unit", choices=UNITS, help="what is protected; default: as the run says")
     options = parser.parse_args(words)
     try:
         check_delta(options.delta)
@@ -72,12 +90,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    unit = options.unit or unit_of(options.ledger)
     for a in found:
         counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
         print(
             f"{a.job}, party {a.party}: epsilon "
             + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())
-            + f" at delta={options.delta:g}, record, add/remove; view {', '.join(a.views)}; "
+            + f" at delta={options.delta:g}, {unit}, add/remove; view {', '.join(a.views)}; "
             f"noise from {a.noise}; {a.entries} entries: {a.words}"
         )
     print(f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds.")

@@ -47,6 +47,18 @@ def test_the_command_prints_the_accounts(merged, capsys):
     assert "2 chains, 7 entries: every hash holds." in out
 
 
+def test_the_protected_unit_is_the_runs_or_named_or_said_to_be_unknown(merged, capsys):
+    def unit(*more: str) -> str:
+        assert main([str(merged), *more]) == 0
+        return capsys.readouterr().out.split("at delta=1e-05, ")[1].split(", add/remove")[0]
+
+    assert "not in the ledger" in unit()
+    assert unit("--unit", "user") == "user"
+    for name in ("user", "record"):
+        (merged.parent / "config.yaml").write_text(f"scenario: some\nunit: {name}\n")
+        assert unit() == name
+
+
 def test_opacus_agrees_from_above_and_below(merged):
     """Its PRV accountant bounds the same loss as PLD, its RDP accountant the looser way."""
     for account in accounts(merged, 1e-5, opacus=True):
