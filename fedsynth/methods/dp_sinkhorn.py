@@ -88,7 +88,7 @@ class DPSinkhorn(Method):
     Config = DPSinkhornConfig
     presets = {
         "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "rate": 1e-3},
-        "laptop": {"spc": 1000, "images": 20, "steps": 2500, "depth": 64, "rate": 1e-3},
+        "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "rate": 1e-4},
         "paper": {},
         "test": {"depth": 8, "images": 6, "rate": 1e-3},
     }
