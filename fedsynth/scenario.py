@@ -15,7 +15,7 @@ import torch
 
 from fedsynth import population
 from fedsynth.core import DataFacts, PartyFacts, Task
-from fedsynth.data import datasets, partition
+from fedsynth.data import datasets, holdout, partition
 from fedsynth.data.form import Form
 from fedsynth.data.sets.emnist_users import AUTO, SOURCES
 from fedsynth.privacy.private import Records
@@ -68,7 +68,7 @@ def _kept_counts(world: World) -> tuple[int, ...]:
     """Class counts of the training records that parties may hold."""
     counts = np.array(datasets.info(world.data).class_counts("train", world.data_dir))
     if world.holdout:
-        counts = counts - partition.holdout_counts(counts.tolist(), world.holdout)
+        counts = counts - holdout.holdout_counts(counts.tolist(), world.holdout)
     return tuple(counts.tolist())
 
 
@@ -151,7 +151,7 @@ def _read(name: str, split: str, data_dir: str | None) -> tuple[torch.Tensor, to
 
 
 def _split(world: World, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    return partition.holdout(labels.numpy(), world.holdout, world.data)
+    return holdout.holdout(labels.numpy(), world.holdout, world.data)
 
 
 @functools.lru_cache(maxsize=2)

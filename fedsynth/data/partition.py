@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsynth.errors import UserError, unknown
-from fedsynth.randomness import numpy_generator
 
 # The published order of class-incremental MNIST and Fashion-MNIST, two classes a stage.
 ORDER_OF_TEN = (5, 6, 1, 2, 0, 8, 9, 3, 4, 7)
@@ -249,45 +248,6 @@ def users(
         "partition=users is for data that come with their users: data=emnist_users, or one of the "
         f"sets it stands for. This set has none{', whatever its options say' if given else ''}."
     )
-
-
-def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
-    """How many records of each class are held out; public counts only.
-
-    `size` below 1 is a fraction of all records, else a number of records. Shares are proportional,
-    and the rounding goes to the largest remainders (the lower class where they are equal).
-
-    >>> holdout_counts([50, 30, 20], 0.1), holdout_counts([50, 30, 20], 7)
-    (array([5, 3, 2]), array([4, 2, 1]))
-    """
-    total = sum(class_counts)
-    count = round(size * total) if 0 < size < 1 else size
-    if isinstance(size, bool) or not 0 < count < total or count != int(count):
-        raise UserError(
-            f"holdout={size} must be a fraction between 0 and 1, or a whole number of records "
-            f"from 1 to {total - 1}, that leaves something on both sides."
-        )
-    exact = [int(count) * int(c) for c in class_counts]  # times `total`, to stay with integers
-    shares = np.array([e // total for e in exact], np.int64)
-    remainders = np.array([e % total for e in exact])
-    shares[np.argsort(-remainders, kind="stable")[: int(count) - shares.sum()]] += 1
-    return shares
-
-
-def holdout(labels: np.ndarray, size: float, *key: object) -> tuple[np.ndarray, np.ndarray]:
-    """Split training records for choosing settings: (kept, held out), as ascending indices.
-
-    Stratified as `holdout_counts` says, and the same for the same public key on every machine.
-
-    >>> kept, held = holdout(np.array([0, 0, 0, 0, 1, 1]), 3, "mnist", 7)
-    >>> len(kept), len(held), set(kept) & set(held)
-    (3, 3, set())
-    """
-    class_counts = np.bincount(labels)
-    held = holdout_counts(class_counts.tolist(), size)
-    shares = np.stack([class_counts - held, held])
-    kept_part, held_part = assign(labels, shares, numpy_generator(*key, "holdout"))
-    return kept_part, held_part
 
 
 def _even(total: int, parts: int) -> list[int]:

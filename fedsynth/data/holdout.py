@@ -1,0 +1,50 @@
+"""A part of the training records kept back, so that settings are never chosen on test data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedsynth.data.partition import assign
+from fedsynth.errors import UserError
+from fedsynth.randomness import numpy_generator
+
+
+def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
+    """How many records of each class are held out; public counts only.
+
+    `size` below 1 is a fraction of all records, else a number of records. Shares are proportional,
+    and the rounding goes to the largest remainders (the lower class where they are equal).
+
+    >>> holdout_counts([50, 30, 20], 0.1), holdout_counts([50, 30, 20], 7)
+    (array([5, 3, 2]), array([4, 2, 1]))
+    """
+    total = sum(class_counts)
+    count = round(size * total) if 0 < size < 1 else size
+    if isinstance(size, bool) or not 0 < count < total or count != int(count):
+        raise UserError(
+            f"holdout={size} must be a fraction between 0 and 1, or a whole number of records "
+            f"from 1 to {total - 1}, that leaves something on both sides."
+        )
+    exact = [int(count) * int(c) for c in class_counts]  # times `total`, to stay with integers
+    shares = np.array([e // total for e in exact], np.int64)
+    remainders = np.array([e % total for e in exact])
+    shares[np.argsort(-remainders, kind="stable")[: int(count) - shares.sum()]] += 1
+    return shares
+
+
+def holdout(labels: np.ndarray, size: float, *key: object) -> tuple[np.ndarray, np.ndarray]:
+    """Split training records for choosing settings: (kept, held out), as ascending indices.
+
+    Stratified as `holdout_counts` says, and the same for the same public key on every machine.
+
+    >>> kept, held = holdout(np.array([0, 0, 0, 0, 1, 1]), 3, "mnist", 7)
+    >>> len(kept), len(held), set(kept) & set(held)
+    (3, 3, set())
+    """
+    class_counts = np.bincount(labels)
+    held = holdout_counts(class_counts.tolist(), size)
+    shares = np.stack([class_counts - held, held])
+    kept_part, held_part = assign(labels, shares, numpy_generator(*key, "holdout"))
+    return kept_part, held_part
