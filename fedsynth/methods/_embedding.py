@@ -238,7 +238,7 @@ class GeneratorTrainer:
         self.cfg, self.ground = cfg, where
         with default_seed(*key, "generator"):
             net = self.ground.generator(cfg.code, len(weights)).to(device)
-        adam = torch.optim.Adam(net.parameters(), cfg.rate)
+        adam = torch.optim.Adam(net.parameters(), cfg.rate, fused=True)
         self.learner = LearningGenerator(
             net, adam, code=cfg.code, weights=weights, key=key, device=device
         )
