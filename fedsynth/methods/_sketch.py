@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.models.dct import coefficients, images_of
+from fedsynth.models.dct import below_the_diagonal, coefficients, images_of
 from fedsynth.models.slant import MOST, sheared, slants
 
 MEAN, COUNT, NORM, SLANT = 0.5, 0.05, 0.1, 0.1  # weights of parts of a contribution; the moment's 1
@@ -21,15 +21,26 @@ EDGE = 1.05  # an eigenvalue counts when it stands out of the noise by this fact
 @dataclass(frozen=True)
 class Sketch:
     """What a class is asked for: moments of its shapes up to so many frequencies, of its norms,
-    and, where shapes are straightened first, of its slants."""
+    and, where shapes are straightened first, of its slants.
+
+    `corner` keeps the corner of the block in which the two frequencies together are low: with half
+    the numbers the noise has a narrower spectrum, and more directions stand out of it."""
 
     frequencies: int
     upright: bool = False
+    corner: bool = False
+
+    @property
+    def places(self) -> torch.Tensor:
+        """Which coefficients of the block are looked at."""
+        if self.corner:
+            return below_the_diagonal(self.frequencies)
+        return torch.arange(self.frequencies**2)
 
     @property
     def width(self) -> int:
         """Numbers in one class's sketch."""
-        size = self.frequencies**2
+        size = len(self.places)
         return size + size * (size + 1) // 2 + (5 if self.upright else 3)
 
     @property
@@ -52,7 +63,8 @@ class Sketch:
             s = slants(pixels)
             pixels = sheared(pixels, -s)
             rest += [SLANT * s[:, None], SLANT * s[:, None] ** 2]
-        unit = torch.nn.functional.normalize(coefficients(pixels, self.frequencies), dim=1)
+        shapes = coefficients(pixels, self.frequencies)[:, self.places.to(pixels.device)]
+        unit = torch.nn.functional.normalize(shapes, dim=1)
         return torch.cat([MEAN * unit, _products(unit), *rest], dim=1)
 
     def decode(self, row: torch.Tensor, *, side: int, noise: float, at_least: float) -> ClassModel:
@@ -62,7 +74,8 @@ class Sketch:
         moment has the spectrum of a random symmetric matrix: eigenvalues within its edge are
         dropped, the others freed of what noise adds to them on average.
         """
-        size = self.frequencies**2
+        places = self.places
+        size = len(places)
         parts = [size, size * (size + 1) // 2, 1, 1, 1, *([1, 1] if self.upright else [])]
         first, products, count, *rest = row.double().cpu().split(parts)
         n = max(float(count) / COUNT, at_least)
@@ -72,18 +85,21 @@ class Sketch:
         moment[rows, columns] = products / weights / n
         moment = torch.triu(moment) + torch.triu(moment, 1).T
         mean = first / MEAN / n
-        edge = 2 * noise / (n * math.sqrt(2)) * self.frequencies
+        edge = 2 * noise / (n * math.sqrt(2)) * math.sqrt(size)
         values, vectors = torch.linalg.eigh(moment - torch.outer(mean, mean))
         kept = values > EDGE * edge
         true = (values[kept] + (values[kept] ** 2 - edge**2).sqrt()) / 2
-        spread = (vectors[:, kept] * true.sqrt()).T
+        spread = torch.zeros(int(kept.sum()), self.frequencies**2, dtype=torch.float64)
+        spread[:, places] = (vectors[:, kept] * true.sqrt()).T
+        centre = torch.zeros(self.frequencies**2, dtype=torch.float64)
+        centre[places] = mean
         t = min(max(float(rest[0]) / NORM / n, 0.02), 1.0)
         norm = Spread.of(t, float(rest[1]) / NORM / n, most=t / 2)
         lean = Spread(0.0, 0.0)
         if self.upright:
             s = min(max(float(rest[2]) / SLANT / n, -MOST), MOST)
             lean = Spread.of(s, float(rest[3]) / SLANT / n, most=MOST / 2)
-        return ClassModel(mean.float(), spread.float(), norm.times(side), lean)
+        return ClassModel(centre.float(), spread.float(), norm.times(side), lean)
 
 
 def _products(unit: torch.Tensor) -> torch.Tensor:

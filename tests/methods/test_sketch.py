@@ -26,12 +26,13 @@ SHAPES = datasets.info("shapes").facts
     st.sampled_from(["noise", "black", "white", "dot", "faint"]),
     st.integers(2, 9),
     st.booleans(),
+    st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
 def test_no_image_contributes_more_than_the_bound(
-    seed: int, kind: str, frequencies: int, upright: bool
+    seed: int, kind: str, frequencies: int, upright: bool, corner: bool
 ) -> None:
-    sketch = Sketch(frequencies, upright)
+    sketch = Sketch(frequencies, upright, corner)
     image = torch.rand(1, 1, 28, 28, generator=torch.Generator().manual_seed(seed))
     if kind != "noise":
         image = torch.full_like(image, {"white": 1.0, "faint": 1 / 255}.get(kind, 0.0))
@@ -89,6 +90,24 @@ def test_without_noise_the_sketch_gives_the_moments_back() -> None:
     raw = images_of(found.mean + torch.randn(3000, len(found.spread)) @ found.spread, 28)
     assert (drawn >= 0).all()
     assert float((drawn.mean(0) - raw.clamp_min(0).mean(0)).abs().max()) < 0.02
+
+
+def test_a_corner_is_the_block_without_its_higher_half() -> None:
+    images = torch.rand(50, 1, 28, 28, generator=torch.Generator().manual_seed(6))
+    corner = Sketch(5, corner=True)
+    assert corner.places.tolist() == [5 * i + j for i in range(5) for j in range(5) if i + j < 5]
+    assert corner.width == 15 + 120 + 3
+    low = coefficients(images, 5)[:, corner.places]
+    unit = functional.normalize(low, dim=1)
+    torch.testing.assert_close(corner.contribution(images)[:, :15], 0.5 * unit)
+    sums = corner.contribution(images).sum(0)
+    found = corner.decode(sums, side=28, noise=1e-6, at_least=1)
+    outside = [place for place in range(25) if place not in corner.places.tolist()]
+    assert not found.mean[outside].any() and not found.spread[:, outside].any()
+    torch.testing.assert_close(found.mean[corner.places], unit.mean(0), atol=1e-4, rtol=1e-3)
+    inside = found.spread[:, corner.places]
+    apart = unit - unit.mean(0)
+    torch.testing.assert_close(inside.T @ inside, apart.T @ apart / 50, atol=1e-4, rtol=1e-2)
 
 
 def test_the_slants_of_a_class_come_back_and_its_samples_lean_like_it() -> None:
