@@ -21,6 +21,8 @@ KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
 HAND_WRITTEN = {DIGITS: "pen", CLOTHES: "textures"}
 POSE = {DIGITS: "slant", CLOTHES: "none"}
 POSES = ("none", "slant")
+BLOCK = {DIGITS: "square", CLOTHES: "corner"}
+BLOCKS = ("square", "corner")
 AUTO = "auto"
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
@@ -30,8 +32,8 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
         | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
-        {"frequencies": 10, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 4000}
-        | {"mix": 0.5, "elastic": 1.2, "enriched": 1.0},
+        {"frequencies": 11, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 4000}
+        | {"mix": 0.5, "elastic": 0.3, "enriched": 1.0},
         {"frequencies": 20, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 5000}
         | {"mix": 0.3, "elastic": 0.4, "enriched": 0.5},
     ),
@@ -69,8 +71,9 @@ class SketchTeachConfig:
     pose: str = setting(AUTO, "what is taken out of a shape first: auto, none, slant")
     scattering: bool = setting(True, "scattering features beside those of the pool-net")
     frequencies: int | None = setting(
-        None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=24
+        None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
     )
+    block: str = setting(AUTO, "which of its k x k coefficients: auto, square, corner (half)")
     share: float | None = setting(
         None, "share f of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
     )
@@ -143,6 +146,9 @@ class Recipe:
         pose = (POSE[kind] if kind else "none") if cfg.pose == AUTO else cfg.pose
         if pose not in POSES:
             raise unknown("pose", pose, (AUTO, *POSES))
+        block = BLOCK[kind or CLOTHES] if cfg.block == AUTO else cfg.block
+        if block not in BLOCKS:
+            raise unknown("block", block, (AUTO, *BLOCKS))
         if cfg.spc is None and cfg.optimise != NONE:
             chosen["spc"] = SMALL
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
@@ -150,7 +156,7 @@ class Recipe:
         noise = multipliers(mu, chosen["share"], steps)
         return Recipe(
             prior(automatic if cfg.prior == AUTO else cfg.prior),
-            Sketch(round(chosen["frequencies"]), upright=pose == "slant"),
+            Sketch(round(chosen["frequencies"]), pose == "slant", block == "corner"),
             chosen["share"],
             steps,
             chosen["momentum"],

@@ -17,6 +17,7 @@ from torch.nn import functional
 from fedsynth.errors import unknown
 
 BRIGHTEST = 16  # pixels that set the intensity of a stroke
+BRIGHTEST_OF_CLOTH = 60
 
 Images = torch.Tensor
 
@@ -85,22 +86,30 @@ def blurred(images: Images, pixels: float) -> Images:
 
 
 def textures(images: Images, generator: torch.Generator) -> Images:
-    """Cloth: part of the image becomes its silhouette, then folds, stripes or grain multiply it."""
-    peak = images.flatten(1).amax(1).clamp_min(1e-6).view(-1, 1, 1, 1)
-    height = _uniform(images, generator, 0.15, 0.4)
-    softness = _uniform(images, generator, 0.05, 0.4)
-    mask = ((images / peak - height) / softness + 0.5).clamp(0, 1)
-    level = (images * mask).sum((2, 3), keepdim=True) / mask.sum((2, 3), keepdim=True).clamp_min(1)
-    flat = _uniform(images, generator, 0.0, 1.0)
-    cloth = (1 - flat) * images + flat * mask * level
-    kinds = torch.randint(0, 3, (len(images), 1, 1, 1), generator=generator).to(images.device)
-    side = images.shape[-1]
-    folds = smooth_field(len(images), side, 6, generator).to(images)
-    grain = smooth_field(len(images), side, side // 2, generator).to(images)
-    pattern = torch.where(
-        kinds == 0, folds, torch.where(kinds == 1, grain, _stripes(images, generator))
-    )
-    return (cloth * torch.exp(_uniform(images, generator, 0.0, 0.6) * pattern)).clamp(0, 1)
+    """Cloth: a crisp silhouette, a surface between flat and as bright as the sample was, and in two
+    of three images folds, grain or stripes over it. Norms stay what they were."""
+    norms = images.flatten(1).norm(dim=1)
+    images = images + _uniform(images, generator, 0.0, 3.0) * (images - blurred(images, 2.0))
+    images = images.clamp_min(0)
+    brightest = images.flatten(1).topk(BRIGHTEST_OF_CLOTH, dim=1).values.mean(1).clamp_min(1e-6)
+    bright = images / brightest.view(-1, 1, 1, 1)
+    height = _uniform(images, generator, 0.2, 0.45)
+    softness = _uniform(images, generator, 0.05, 0.3)
+    mask = ((bright - height) / softness + 0.5).clamp(0, 1)
+    surface = bright.clamp(1e-3, 1.3) ** _uniform(images, generator, 0.0, 1.0)
+    return to_norm(mask * surface * torch.exp(_pattern(images, generator)), norms)
+
+
+def _pattern(images: Images, generator: torch.Generator) -> Images:
+    """Logarithms of what multiplies a surface: nothing, or folds, grain or stripes."""
+    n, side = len(images), images.shape[-1]
+    kinds = torch.randint(0, 3, (n, 1, 1, 1), generator=generator).to(images.device)
+    folds = smooth_field(n, side, 6, generator).to(images)
+    grain = smooth_field(n, side, side // 2, generator).to(images)
+    stripes = _stripes(images, generator)
+    chosen = torch.where(kinds == 0, folds, torch.where(kinds == 1, grain, stripes))
+    patterned = _uniform(images, generator, 0.0, 1.0) > 1 / 3
+    return patterned * _uniform(images, generator, 0.0, 0.8) * chosen
 
 
 def smooth_field(n: int, side: int, cells: int, generator: torch.Generator) -> torch.Tensor:

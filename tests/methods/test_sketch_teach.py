@@ -124,7 +124,7 @@ def test_the_chosen_settings_are_those_of_the_table() -> None:
     for data, eps, expected in (
         ("mnist", 1, (12, 0.4, 60, 0.8, 4000, 0.0, 0.6, 1.0, "pen")),
         ("mnist", 10, (16, 0.4, 100, 0.9, 4000, 0.0, 0.6, 1.0, "pen")),
-        ("fashion_mnist", 1, (10, 0.5, 60, 0.8, 4000, 0.5, 1.2, 1.0, "textures")),
+        ("fashion_mnist", 1, (11, 0.5, 60, 0.8, 4000, 0.5, 0.3, 1.0, "textures")),
         ("fashion_mnist", 10, (20, 0.6, 100, 0.9, 5000, 0.3, 0.4, 0.5, "textures")),
     ):
         r = recipe(data, eps)
@@ -148,6 +148,11 @@ def test_digits_are_straightened_and_what_else_is_asked_for_is_done_or_refused()
     assert recipe("fashion_mnist", 1, pose="slant").sketch.upright
     with pytest.raises(UserError, match=r"unknown pose 'slan'. Did you mean 'slant'"):
         recipe("mnist", 1, pose="slan")
+    assert recipe("fashion_mnist", 1).sketch.corner
+    assert not recipe("mnist", 1).sketch.corner
+    assert not recipe("fashion_mnist", 1, block="square").sketch.corner
+    with pytest.raises(UserError, match=r"unknown block 'corn'. Did you mean 'corner'"):
+        recipe("mnist", 1, block="corn")
 
 
 def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
