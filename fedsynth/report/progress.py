@@ -112,6 +112,7 @@ class Progress:
         self._lock = threading.RLock()
         self._jobs: dict[str, _Job] = {}
         self._evaluations: dict[str, _Line] = {}
+        self._judged: dict[str, int] = {}
         self._run = _Line("all jobs")
         self._bars = None if silent else _bars(self._stream)
 
@@ -162,12 +163,16 @@ class Progress:
                 self._tell_stage(name, job, now)
 
     def evaluation(self, name: str, done: int, total: int) -> None:
-        """`done` of `total` classifiers that judge a job are trained."""
+        """`done` of `total` classifiers that judge a job are trained. The end is told once, and
+        again where more classifiers have come to it."""
         with self._lock:
+            if self._judged.get(name) == total:
+                return
             line = self._evaluations.setdefault(name, _Line(name))
             line.share = done / max(1, total)
             self._draw(line, f"evaluation  {done}/{total} classifiers", time.monotonic())
             if done >= total:
+                self._judged[name] = total
                 self._drop(self._evaluations.pop(name))
                 self._plain(f"{name}: evaluation done, {total} classifiers")
 

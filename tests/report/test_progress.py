@@ -34,6 +34,7 @@ def play(display: Progress) -> None:
         display.message("a [blue]word")
         display.evaluation("psg eps=10", 1, 3)
         display.evaluation("psg eps=10", 3, 3)
+        display.evaluation("psg eps=10", 3, 3)  # asked again before the next thing has happened
         display.finish("psg eps=10", "accuracy 0.9")
 
 
