@@ -79,7 +79,8 @@ class FeatureMap:
         weights = {k.removeprefix(_NET): v for k, v in arrays.items() if k.startswith(_NET)}
         net.load_state_dict(weights, assign=True)
         own = (arrays[name].to(device) for name in ("scales", "centre", "whitening"))
-        return FeatureMap(net.to(device).eval(), *own)
+        net.to(device, memory_format=torch.channels_last)
+        return FeatureMap(net.eval(), *own)
 
 
 def _blocks(net: PoolNet, images: torch.Tensor, with_scattering: bool) -> list[torch.Tensor]:

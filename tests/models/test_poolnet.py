@@ -59,3 +59,18 @@ def test_width_32_has_576_features() -> None:
     net = PoolNet(32, 10, 28)
     assert net.features == 576
     assert net.embed(torch.zeros(2, 1, 28, 28)).shape == (2, 576)
+
+
+def test_gradients_do_not_depend_on_how_weights_lie() -> None:
+    images, places = bars(16)
+
+    def slopes(layout: torch.memory_format) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        net = PoolNet(4, 3, 28).double().to(memory_format=layout)
+        loss = torch.nn.functional.cross_entropy(net(images.double()), places)
+        return list(torch.autograd.grad(loss, list(net.parameters())))
+
+    ours, plain = slopes(torch.channels_last), slopes(torch.contiguous_format)
+    assert PoolNet(4, 3, 28).blocks[1][0].weight.is_contiguous(memory_format=torch.channels_last)
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
