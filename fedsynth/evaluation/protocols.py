@@ -60,6 +60,7 @@ class Protocol:
     one_cycle: bool = False  # AdamW whose rate rises and falls once, in place of SGD with a drop
     extra_pass: int = 1  # passes made beyond E
     drop_share: float | None = None  # share of E after which the rate falls, in place of E // 2 + 1
+    enough_steps: int = 0  # E lies between the two so that steps are about as many; 0: either E
     judges: tuple[str, ...] = ("convnet",)  # the classifiers it was published with
     classifiers: tuple[str, ...] = CLASSIFIERS  # those it can train
     most: int = 0  # images of a released set it uses, at most, classes alike; 0: all
@@ -77,8 +78,8 @@ class Protocol:
     def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> Schedule:
         """The schedule for a set of this size; `epochs` replaces E, `max_images` caps the image
         passes (0: neither). A cap cuts the steps and moves the drop along in proportion."""
-        last = epochs or (self.epochs_large if images >= self.large_from else self.epochs)
         a_pass = math.ceil(images / self.batch)
+        last = epochs or self._epochs(images, a_pass)
         steps = (last + self.extra_pass) * a_pass
         kept = last // 2 + 2 if self.drop_share is None else round(last * self.drop_share)
         drop_after, capped = kept * a_pass, False
@@ -87,6 +88,13 @@ class Protocol:
             if capped := allowed < steps:
                 steps, drop_after = allowed, round(allowed * drop_after / steps)
         return Schedule(steps, min(drop_after, steps), steps / a_pass, capped)
+
+    def _epochs(self, images: int, a_pass: int) -> int:
+        """E for a set of so many images, of so many steps a pass."""
+        if self.enough_steps:
+            enough = math.ceil(self.enough_steps / a_pass) - self.extra_pass
+            return min(self.epochs, max(enough, self.epochs_large))
+        return self.epochs_large if images >= self.large_from else self.epochs
 
     def scaled(self, pixels: torch.Tensor, facts: DataFacts) -> torch.Tensor:
         """Pixels (0 black, 1 white) in the scale this protocol trains in."""
@@ -170,7 +178,7 @@ PROTOCOLS = {
     ),
     "S": Protocol(
         "S",
-        "student of sketch_teach: [0, 1], mild affine, AdamW in one cycle, E=7 on full sets",
+        "student of sketch_teach: [0, 1], mild affine, AdamW in one cycle, 2,500 steps, E >= 7",
         augmentation="affine",
         scaling="pixels",
         epochs=300,
@@ -180,6 +188,7 @@ PROTOCOLS = {
         learning_rate=3e-3,
         weight_decay=0.01,
         one_cycle=True,
+        enough_steps=2500,
         judges=("poolnet",),
     ),
 }

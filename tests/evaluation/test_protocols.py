@@ -54,6 +54,18 @@ def test_the_loops_of_g_and_l_run_exactly_e_passes(images: int, epochs: int) -> 
     assert protocol("L").drop == 1  # the rate of L never falls
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 100_000))
+def test_s_makes_about_as_many_steps_whatever_the_set(images: int) -> None:
+    plan = protocol("S").schedule(images)
+    a_pass = -(-images // 128)
+    assert plan.steps % a_pass == 0
+    assert plan.epochs <= 301  # tiny sets are not seen more often
+    assert plan.epochs >= 8  # and large ones not less
+    if 8 < plan.epochs < 301:
+        assert 2500 <= plan.steps < 2500 + a_pass
+
+
 def test_g_and_l_as_published() -> None:
     cnn = EvalSetting("G").schedule(60_000)
     assert (cnn.epochs, cnn.drop_after / cnn.steps) == (50, 40 / 50)
