@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from fedsynth.core import DataFacts, Outcome, SyntheticSet
 from fedsynth.evaluation.augment import random_affine
+from fedsynth.methods._directions import own_directions, shared_directions
 from fedsynth.methods._sketch import ClassModel
-from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
+from fedsynth.methods._sketch_settings import SHARED, Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import FeatureMap, Head, first_head, gradient_factors, places_in
 from fedsynth.models.enrichment import elastic
 from fedsynth.models.poolnet import AT_ONCE, train_pool_net
@@ -39,12 +40,14 @@ def sketched(
 ) -> dict[int, ClassModel]:
     """The classes behind their noised sums, whose entries carry N(0, noise^2). No class is taken
     for smaller than a tenth of an even share of the records."""
-    least = 0.1 * records / len(classes)
-    side = data.shape[-1]
-    return {
-        name: recipe.sketch.decode(row, side=side, noise=noise, at_least=least)
-        for name, row in zip(classes, sums, strict=True)
-    }
+    sketch, least, side = recipe.sketch, 0.1 * records / len(classes), data.shape[-1]
+    found = [sketch.moments(row, side=side, noise=noise, at_least=least) for row in sums]
+    if recipe.spread == SHARED:
+        spreads = shared_directions([m.covariance for m in found], [m.records for m in found])
+    else:
+        spreads = [own_directions(m.covariance) for m in found]
+    models = [sketch.model(m, directions) for m, directions in zip(found, spreads, strict=True)]
+    return dict(zip(classes, models, strict=True))
 
 
 def pictures(

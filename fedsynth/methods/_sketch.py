@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
+from fedsynth.methods._directions import Noised
 from fedsynth.models.dct import below_the_diagonal, coefficients, images_of
 from fedsynth.models.slant import MOST, sheared, slants
 
 MEAN, COUNT, NORM, SLANT = 0.5, 0.05, 0.1, 0.1  # weights of parts of a contribution; the moment's 1
-EDGE = 1.05  # an eigenvalue counts when it stands out of the noise by this factor
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,10 @@ class Sketch:
         unit = torch.nn.functional.normalize(shapes, dim=1)
         return torch.cat([MEAN * unit, _products(unit), *rest], dim=1)
 
-    def decode(self, row: torch.Tensor, *, side: int, noise: float, at_least: float) -> ClassModel:
-        """The class behind one noised sum whose every entry carries N(0, noise^2).
-
-        The count is noised too, and taken for at least `at_least` records. The noise in the second
-        moment has the spectrum of a random symmetric matrix: eigenvalues within its edge are
-        dropped, the others freed of what noise adds to them on average.
-        """
-        places = self.places
-        size = len(places)
+    def moments(self, row: torch.Tensor, *, side: int, noise: float, at_least: float) -> Moments:
+        """The class behind one noised sum whose every entry carries N(0, noise^2). The count is
+        noised too, and taken for at least `at_least` records."""
+        size = len(self.places)
         parts = [size, size * (size + 1) // 2, 1, 1, 1, *([1, 1] if self.upright else [])]
         first, products, count, *rest = row.double().cpu().split(parts)
         n = max(float(count) / COUNT, at_least)
@@ -85,21 +80,22 @@ class Sketch:
         moment[rows, columns] = products / weights / n
         moment = torch.triu(moment) + torch.triu(moment, 1).T
         mean = first / MEAN / n
-        edge = 2 * noise / (n * math.sqrt(2)) * math.sqrt(size)
-        values, vectors = torch.linalg.eigh(moment - torch.outer(mean, mean))
-        kept = values > EDGE * edge
-        true = (values[kept] + (values[kept] ** 2 - edge**2).sqrt()) / 2
-        spread = torch.zeros(int(kept.sum()), self.frequencies**2, dtype=torch.float64)
-        spread[:, places] = (vectors[:, kept] * true.sqrt()).T
-        centre = torch.zeros(self.frequencies**2, dtype=torch.float64)
-        centre[places] = mean
+        around = Noised(moment - torch.outer(mean, mean), noise / (n * math.sqrt(2)))
         t = min(max(float(rest[0]) / NORM / n, 0.02), 1.0)
         norm = Spread.of(t, float(rest[1]) / NORM / n, most=t / 2)
         lean = Spread(0.0, 0.0)
         if self.upright:
             s = min(max(float(rest[2]) / SLANT / n, -MOST), MOST)
             lean = Spread.of(s, float(rest[3]) / SLANT / n, most=MOST / 2)
-        return ClassModel(centre.float(), spread.float(), norm.times(side), lean)
+        return Moments(n, mean, around, norm.times(side), lean)
+
+    def model(self, moments: Moments, directions: torch.Tensor) -> ClassModel:
+        """What can be drawn from: the class with these directions of its spread."""
+        spread = torch.zeros(len(directions), self.frequencies**2)
+        spread[:, self.places] = directions.float()
+        centre = torch.zeros(self.frequencies**2)
+        centre[self.places] = moments.mean.float()
+        return ClassModel(centre, spread, moments.norm, moments.slant)
 
 
 def _products(unit: torch.Tensor) -> torch.Tensor:
@@ -133,6 +129,17 @@ class Spread:
     def draw(self, n: int, generator: torch.Generator) -> torch.Tensor:
         """Normal values."""
         return self.mean + self.deviation * torch.randn(n, generator=generator)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What a noised sum says of one class."""
+
+    records: float
+    mean: torch.Tensor  # of coefficients of unit length, those of `Sketch.places`
+    covariance: Noised  # of the same
+    norm: Spread
+    slant: Spread
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,22 @@ POSE = {DIGITS: "slant", CLOTHES: "none"}
 POSES = ("none", "slant")
 BLOCK = {DIGITS: "square", CLOTHES: "corner"}
 BLOCKS = ("square", "corner")
+OWN, SHARED = "own", "shared"
+SPREAD = {DIGITS: SHARED, CLOTHES: OWN}
+SPREADS = (OWN, SHARED)
 AUTO = "auto"
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
-        {"frequencies": 12, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 4000}
+        {"frequencies": 12, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
         | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
-        {"frequencies": 16, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 4000}
+        {"frequencies": 16, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
         | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
-        {"frequencies": 11, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 4000}
-        | {"mix": 0.5, "elastic": 0.3, "enriched": 1.0},
-        {"frequencies": 20, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 5000}
-        | {"mix": 0.3, "elastic": 0.4, "enriched": 0.5},
+        {"frequencies": 11, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 8000}
+        | {"mix": 0.0, "elastic": 0.3, "enriched": 1.0},
+        {"frequencies": 20, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
+        | {"mix": 0.0, "elastic": 0.4, "enriched": 0.5},
     ),
 }
 USUAL = 6000  # records a class for which the two columns were chosen
@@ -74,6 +77,10 @@ class SketchTeachConfig:
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
     )
     block: str = setting(AUTO, "which of its k x k coefficients: auto, square, corner (half)")
+    spread: str = setting(
+        AUTO,
+        "what tells how a class's shapes vary: auto, own (its moments), shared (all classes')",
+    )
     share: float | None = setting(
         None, "share f of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
     )
@@ -114,6 +121,7 @@ class Recipe:
 
     prior: Prior
     sketch: Sketch
+    spread: str
     share: float
     steps: int
     momentum: float
@@ -143,12 +151,10 @@ class Recipe:
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
-        pose = (POSE[kind] if kind else "none") if cfg.pose == AUTO else cfg.pose
-        if pose not in POSES:
-            raise unknown("pose", pose, (AUTO, *POSES))
-        block = BLOCK[kind or CLOTHES] if cfg.block == AUTO else cfg.block
-        if block not in BLOCKS:
-            raise unknown("block", block, (AUTO, *BLOCKS))
+        like = kind or CLOTHES
+        pose = _one_of("pose", cfg.pose, POSE[kind] if kind else "none", POSES)
+        block = _one_of("block", cfg.block, BLOCK[like], BLOCKS)
+        spread = _one_of("spread", cfg.spread, SPREAD[like], SPREADS)
         if cfg.spc is None and cfg.optimise != NONE:
             chosen["spc"] = SMALL
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
@@ -157,6 +163,7 @@ class Recipe:
         return Recipe(
             prior(automatic if cfg.prior == AUTO else cfg.prior),
             Sketch(round(chosen["frequencies"]), pose == "slant", block == "corner"),
+            spread,
             chosen["share"],
             steps,
             chosen["momentum"],
@@ -166,6 +173,14 @@ class Recipe:
             chosen["enriched"],
             *noise,
         )
+
+
+def _one_of(name: str, given: str, automatic: str, choices: tuple[str, ...]) -> str:
+    """What was asked for, or what goes with the kind of data."""
+    chosen = automatic if given == AUTO else given
+    if chosen not in choices:
+        raise unknown(name, chosen, (AUTO, *choices))
+    return chosen
 
 
 def _between(name: str, low: float, high: float, place: float) -> float:

@@ -79,8 +79,7 @@ class FeatureMap:
         weights = {k.removeprefix(_NET): v for k, v in arrays.items() if k.startswith(_NET)}
         net.load_state_dict(weights, assign=True)
         own = (arrays[name].to(device) for name in ("scales", "centre", "whitening"))
-        net.to(device, memory_format=torch.channels_last)
-        return FeatureMap(net.eval(), *own)
+        return FeatureMap(net.to(device).channels_last().eval(), *own)
 
 
 def _blocks(net: PoolNet, images: torch.Tensor, with_scattering: bool) -> list[torch.Tensor]:

@@ -34,7 +34,14 @@ class PoolNet(nn.Module):
         )
         self.features = channels[3] * (side // 8) ** 2
         self.classifier = nn.Linear(self.features, classes)
-        self.to(memory_format=torch.channels_last)
+        self.channels_last()
+
+    def channels_last(self) -> PoolNet:
+        """Weights laid out for speed; loading arrays undoes it."""
+        for weight in self.parameters():
+            if weight.dim() == 4:
+                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+        return self
 
     @staticmethod
     def _block(before: int, after: int) -> nn.Sequential:

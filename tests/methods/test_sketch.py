@@ -12,11 +12,19 @@ from torch.nn import functional
 
 from fedsynth.core import Budget, PartyFacts, Task
 from fedsynth.data import datasets
+from fedsynth.methods._directions import own_directions
 from fedsynth.methods._lesson import sketched
-from fedsynth.methods._sketch import Sketch, Spread
+from fedsynth.methods._sketch import ClassModel, Sketch, Spread
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.models.dct import coefficients, images_of
 from fedsynth.models.slant import sheared, slants
+
+
+def decoded(sketch: Sketch, row: torch.Tensor, noise: float) -> ClassModel:
+    """The class behind one sum, by its own moments."""
+    moments = sketch.moments(row, side=28, noise=noise, at_least=1)
+    return sketch.model(moments, own_directions(moments.covariance))
+
 
 SHAPES = datasets.info("shapes").facts
 
@@ -79,7 +87,7 @@ def test_without_noise_the_sketch_gives_the_moments_back() -> None:
     low[:, 4] = 1.0 * torch.randn(400, generator=generator)
     images = images_of(low, 28)
     sketch = Sketch(3)
-    found = sketch.decode(sketch.contribution(images).sum(0), side=28, noise=0.0, at_least=1)
+    found = decoded(sketch, sketch.contribution(images).sum(0), noise=0.0)
     u = functional.normalize(low, dim=1)
     covariance = (u - u.mean(0)).T @ (u - u.mean(0)) / 400
     torch.testing.assert_close(found.mean, u.mean(0), rtol=1e-4, atol=1e-5)
@@ -101,7 +109,7 @@ def test_a_corner_is_the_block_without_its_higher_half() -> None:
     unit = functional.normalize(low, dim=1)
     torch.testing.assert_close(corner.contribution(images)[:, :15], 0.5 * unit)
     sums = corner.contribution(images).sum(0)
-    found = corner.decode(sums, side=28, noise=1e-6, at_least=1)
+    found = decoded(corner, sums, noise=1e-6)
     outside = [place for place in range(25) if place not in corner.places.tolist()]
     assert not found.mean[outside].any()
     assert not found.spread[:, outside].any()
@@ -118,7 +126,7 @@ def test_the_slants_of_a_class_come_back_and_its_samples_lean_like_it() -> None:
     lean = Spread(0.25, 0.1).draw(300, generator)
     images = sheared(bar.expand(300, 1, 28, 28), lean)
     sketch = Sketch(8, upright=True)
-    found = sketch.decode(sketch.contribution(images).sum(0), side=28, noise=1e-3, at_least=1)
+    found = decoded(sketch, sketch.contribution(images).sum(0), noise=1e-3)
     assert found.slant.mean == pytest.approx(0.25, abs=0.03)
     assert found.slant.deviation == pytest.approx(0.1, rel=0.2)
     drawn, _ = found.sample(300, 28, generator)
@@ -142,7 +150,7 @@ def test_noise_alone_has_no_components_and_signal_keeps_its_size() -> None:
             noised = n * torch.cat(clean)
             noised += noise * torch.randn(noised.shape, generator=generator)
             noised[-3] = n * 0.05
-            found = Sketch(k).decode(noised, side=28, noise=noise, at_least=1)
+            found = decoded(Sketch(k), noised, noise=noise)
             if variance:
                 assert len(found.spread) >= 1
                 sizes.append(float(found.spread.square().sum(1).max()))

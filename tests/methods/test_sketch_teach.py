@@ -122,10 +122,10 @@ def test_features_travel_as_arrays() -> None:
 
 def test_the_chosen_settings_are_those_of_the_table() -> None:
     for data, eps, expected in (
-        ("mnist", 1, (12, 0.4, 60, 0.8, 4000, 0.0, 0.6, 1.0, "pen")),
-        ("mnist", 10, (16, 0.4, 100, 0.9, 4000, 0.0, 0.6, 1.0, "pen")),
-        ("fashion_mnist", 1, (11, 0.5, 60, 0.8, 4000, 0.5, 0.3, 1.0, "textures")),
-        ("fashion_mnist", 10, (20, 0.6, 100, 0.9, 5000, 0.3, 0.4, 0.5, "textures")),
+        ("mnist", 1, (12, 0.4, 60, 0.8, 8000, 0.0, 0.6, 1.0, "pen")),
+        ("mnist", 10, (16, 0.4, 100, 0.9, 8000, 0.0, 0.6, 1.0, "pen")),
+        ("fashion_mnist", 1, (11, 0.5, 60, 0.8, 8000, 0.0, 0.3, 1.0, "textures")),
+        ("fashion_mnist", 10, (20, 0.6, 100, 0.9, 8000, 0.0, 0.4, 0.5, "textures")),
     ):
         r = recipe(data, eps)
         found = (
