@@ -153,6 +153,10 @@ def test_digits_are_straightened_and_what_else_is_asked_for_is_done_or_refused()
     assert not recipe("fashion_mnist", 1, block="square").sketch.corner
     with pytest.raises(UserError, match=r"unknown block 'corn'. Did you mean 'corner'"):
         recipe("mnist", 1, block="corn")
+    assert (recipe("mnist", 1).spread, recipe("fashion_mnist", 1).spread) == ("shared", "own")
+    assert recipe("fashion_mnist", 1, spread="shared").spread == "shared"
+    with pytest.raises(UserError, match=r"unknown spread 'share'. Did you mean 'shared'"):
+        recipe("mnist", 1, spread="share")
 
 
 def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
