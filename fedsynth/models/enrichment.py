@@ -18,6 +18,7 @@ from fedsynth.errors import unknown
 
 BRIGHTEST = 16  # pixels that set the intensity of a stroke
 BRIGHTEST_OF_CLOTH = 60
+PLAIN, STRONGEST = 0.1, 1.5  # share of cloth without a pattern; logarithm of the strongest one
 
 Images = torch.Tensor
 
@@ -86,8 +87,9 @@ def blurred(images: Images, pixels: float) -> Images:
 
 
 def textures(images: Images, generator: torch.Generator) -> Images:
-    """Cloth: a crisp silhouette, a surface between flat and as bright as the sample was, and in two
-    of three images folds, grain or stripes over it. Norms stay what they were."""
+    """Cloth: a crisp silhouette, a surface between flat and as bright as the sample was, and nearly
+    always folds, grain or stripes over it, stronger than real ones: what learns from such images
+    looks at outlines. Norms stay what they were."""
     norms = images.flatten(1).norm(dim=1)
     images = images + _uniform(images, generator, 0.0, 3.0) * (images - blurred(images, 2.0))
     images = images.clamp_min(0)
@@ -108,8 +110,8 @@ def _pattern(images: Images, generator: torch.Generator) -> Images:
     grain = smooth_field(n, side, side // 2, generator).to(images)
     stripes = _stripes(images, generator)
     chosen = torch.where(kinds == 0, folds, torch.where(kinds == 1, grain, stripes))
-    patterned = _uniform(images, generator, 0.0, 1.0) > 1 / 3
-    return patterned * _uniform(images, generator, 0.0, 0.8) * chosen
+    patterned = _uniform(images, generator, 0.0, 1.0) > PLAIN
+    return patterned * _uniform(images, generator, 0.0, STRONGEST) * chosen
 
 
 def smooth_field(n: int, side: int, cells: int, generator: torch.Generator) -> torch.Tensor:
