@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from fedsynth.engine.engine import Engine, open_engine
 from fedsynth.privacy import guard
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts its background jobs deaf to Ctrl-C, and they pass that on:
+    # runs that the tests interrupt would not hear it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
