@@ -37,10 +37,14 @@ class PoolNet(nn.Module):
         self.channels_last()
 
     def channels_last(self) -> PoolNet:
-        """Weights laid out for speed; loading arrays undoes it."""
+        """Weights laid out for speed; loading arrays undoes it.
+
+        Copied into place: with one input channel a weight counts as laid out either way, and what
+        follows goes by its strides."""
         for weight in self.parameters():
             if weight.dim() == 4:
-                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+                laid_out = torch.empty_like(weight.data, memory_format=torch.channels_last)
+                weight.data = laid_out.copy_(weight.data)
         return self
 
     @staticmethod
