@@ -20,7 +20,7 @@ AT_ONCE = 256  # images of one pass without gradients
 
 
 class PoolNet(nn.Module):
-    """Three blocks of [3x3 convolution, batch norm, ReLU, 2x2 max pool] and a linear layer.
+    """Three blocks of [3x3 convolution, batch norm, 2x2 max pool, ReLU] and a linear layer.
 
     Channels are width, 2 width, 2 width; 28 pixels shrink to 3, so width 32 gives 576 features.
     Weights lie channels last: a step takes half the time, pooling above all.
@@ -52,8 +52,8 @@ class PoolNet(nn.Module):
         return nn.Sequential(
             nn.Conv2d(before, after, 3, padding=1, bias=False),
             nn.BatchNorm2d(after),
-            nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
+            nn.ReLU(inplace=True),  # after pooling: the same values, a quarter of the work
         )
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
