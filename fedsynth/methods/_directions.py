@@ -1,21 +1,20 @@
-"""How a class's shapes spread around their mean, from noised second moments: post-processing.
+"""How shapes spread around their mean, from noised second moments: post-processing.
 
-A class by itself has a few directions that stand out of the noise. Classes of one kind of picture
-vary alike (strokes bend, lean and swell in every digit), and their common moment carries a third of
-the noise of ten: `shared_directions` lets every class borrow from it what its own cannot tell.
+Classes of one kind of picture vary alike (strokes bend, lean and swell in every digit; every cloth
+is wider or narrower), and the moment of all of them together carries a fraction of the noise that a
+class's own has: it says in which directions there is anything to see, and what a class cannot tell
+of itself it borrows from there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 EDGE = 1.05  # an eigenvalue counts when it stands out of the noise by this factor
-APART = 0.3  # two unit vectors with less than this between them (over sqrt 2) are one direction
-LEAST_OF_COMMON = 0.05  # of the common spread that a class has at least, where it borrows
+LEAST_OF_COMMON = 0.05  # of the common spread that a class has at least
 
 
 @dataclass(frozen=True)
@@ -31,52 +30,35 @@ class Noised:
         """What the largest eigenvalue of the noise alone comes to."""
         return 2 * self.deviation * math.sqrt(len(self.matrix))
 
-    def standing_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Eigenvalues beyond the edge, freed of what noise adds to them on average, and their
-        vectors as columns."""
+    def leading(self, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Eigenvalues beyond the edge, largest first and freed of what noise adds to them on
+        average, and their vectors as columns: `most` of them at most, and never less than one."""
         values, vectors = torch.linalg.eigh(self.matrix)
+        values, vectors = values.flip(0)[:most], vectors.flip(1)[:, :most]
         kept = values > EDGE * self.edge
+        if not bool(kept.any()):
+            return values[:1].clamp_min(self.edge / 2), vectors[:, :1]
         true = (values[kept] + (values[kept] ** 2 - self.edge**2).sqrt()) / 2
         return true, vectors[:, kept]
 
 
-def own_directions(covariance: Noised) -> torch.Tensor:
-    """Directions times deviations, one a row: only what stands out of the class's own noise."""
-    values, vectors = covariance.standing_out()
-    return (vectors * values.sqrt()).T
+def borrowed(own: Noised, expected: torch.Tensor) -> torch.Tensor:
+    """Directions times deviations, one a row, of a class (or a part of one) whose moment was
+    expected to be like `expected`, a matrix or the diagonal of one, but for its size.
 
-
-def shared_directions(covariances: Sequence[Noised], sizes: Sequence[float]) -> list[torch.Tensor]:
-    """The same for every class, each drawn towards the mean over classes (weighted by `sizes`) as
-    far as its own noise explains how it differs from it (James and Stein's weight)."""
-    total = sum(sizes)
-    pairs = list(zip(covariances, sizes, strict=True))
-    mean = sum((n / total * c.matrix for c, n in pairs), torch.zeros_like(pairs[0][0].matrix))
-    noise = math.sqrt(sum((n / total * c.deviation) ** 2 for c, n in pairs))
-    values, vectors = Noised(mean, noise).standing_out()
-    common = (vectors * values) @ vectors.T
-    return [_drawn_towards(covariance, common, vectors) for covariance in covariances]
-
-
-def span(vectors: torch.Tensor) -> torch.Tensor:
-    """An orthonormal basis, as columns, of what these unit vectors span; a direction that two of
-    them nearly share counts once."""
-    basis, lengths, _ = torch.linalg.svd(vectors, full_matrices=False)
-    return basis[:, lengths > APART]
-
-
-def _drawn_towards(own: Noised, common: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-    """`own_directions`, borrowing within the span of what stands out in the class or in common."""
-    _, apart = own.standing_out()
-    basis = span(torch.cat([apart, vectors], dim=1))
-    seen, target = basis.T @ own.matrix @ basis, basis.T @ common @ basis
-    if float(target.trace()) <= 0:
-        return own_directions(own)
-    scale = max(float(seen.trace() / target.trace()), LEAST_OF_COMMON)
-    target = scale * target
-    size = len(seen)
+    The class's own moment is drawn towards that, as far as its noise explains how the two differ
+    (James and Stein's weight)."""
+    size = len(own.matrix)
+    target = torch.diag(expected) if expected.dim() == 1 else expected
+    scale = float(own.matrix.trace() / target.trace().clamp_min(1e-300))
+    target = max(scale, LEAST_OF_COMMON) * target
     by_noise = own.deviation**2 * size * (size + 1)
-    weight = min(1.0, by_noise / max(float((seen - target).square().sum()), 1e-300))
-    values, turned = torch.linalg.eigh((1 - weight) * seen + weight * target)
-    kept = values > 0
-    return (basis @ turned[:, kept] * values[kept].sqrt()).T
+    weight = min(1.0, by_noise / max(float((own.matrix - target).square().sum()), 1e-300))
+    values, turned = torch.linalg.eigh((1 - weight) * own.matrix + weight * target)
+    return (turned * values.clamp_min(0).sqrt()).T
+
+
+def shrunk(vector: torch.Tensor, deviation: float) -> torch.Tensor:
+    """A vector whose numbers carry noise of this deviation, drawn towards zero likewise."""
+    by_noise = len(vector) * deviation**2
+    return vector * max(0.0, 1 - by_noise / max(float(vector.square().sum()), 1e-300))

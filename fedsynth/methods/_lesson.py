@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from fedsynth.core import DataFacts, Outcome, SyntheticSet
 from fedsynth.evaluation.augment import random_affine
-from fedsynth.methods._directions import own_directions, shared_directions
-from fedsynth.methods._sketch import ClassModel
-from fedsynth.methods._sketch_settings import SHARED, Recipe, SketchTeachConfig
+from fedsynth.methods._portrait import Ask, Portrait, Sitting
+from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import FeatureMap, Head, first_head, gradient_factors, places_in
 from fedsynth.models.enrichment import elastic
 from fedsynth.models.poolnet import AT_ONCE, train_pool_net
@@ -29,29 +28,30 @@ MOST_MIXED = 0.5
 DRAWN_AT_ONCE = 2000
 
 
-def sketched(
-    sums: torch.Tensor,
-    classes: Sequence[int],
+def portrayed(
+    ask: Ask,
     recipe: Recipe,
-    data: DataFacts,
+    classes: Sequence[int],
     *,
-    noise: float,
     records: int,
-) -> dict[int, ClassModel]:
-    """The classes behind their noised sums, whose entries carry N(0, noise^2). No class is taken
-    for smaller than a tenth of an even share of the records."""
-    sketch, least, side = recipe.sketch, 0.1 * records / len(classes), data.shape[-1]
-    found = [sketch.moments(row, side=side, noise=noise, at_least=least) for row in sums]
-    if recipe.spread == SHARED:
-        spreads = shared_directions([m.covariance for m in found], [m.records for m in found])
-    else:
-        spreads = [own_directions(m.covariance) for m in found]
-    models = [sketch.model(m, directions) for m, directions in zip(found, spreads, strict=True)]
-    return dict(zip(classes, models, strict=True))
+    key: tuple[object, ...],
+    times: float = 1.0,
+) -> dict[int, Portrait]:
+    """The classes behind the answers to this recipe's questions, `times` as noisy as one party's;
+    `records` are those of all of them."""
+    sitting = Sitting(
+        ask,
+        recipe.sketch,
+        classes,
+        multipliers=recipe.sketch_multipliers,
+        records=records,
+        times=times,
+    )
+    return sitting.portraits(recipe.cells, torch_generator(*key, "cells"))
 
 
 def pictures(
-    models: Sequence[ClassModel],
+    models: Sequence[Portrait],
     each: int,
     recipe: Recipe,
     *,
@@ -84,7 +84,7 @@ class Lesson:
         cfg: SketchTeachConfig,
         recipe: Recipe,
         data: DataFacts,
-        models: Mapping[int, ClassModel],
+        models: Mapping[int, Portrait],
         *,
         earlier: SyntheticSet | None,
         key: tuple[object, ...],

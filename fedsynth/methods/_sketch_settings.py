@@ -21,24 +21,22 @@ KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
 HAND_WRITTEN = {DIGITS: "pen", CLOTHES: "textures"}
 POSE = {DIGITS: "slant", CLOTHES: "none"}
 POSES = ("none", "slant")
-BLOCK = {DIGITS: "square", CLOTHES: "corner"}
-BLOCKS = ("square", "corner")
-OWN, SHARED = "own", "shared"
-SPREAD = {DIGITS: SHARED, CLOTHES: OWN}
-SPREADS = (OWN, SHARED)
+BLOCKS = ("corner", "square")
+PARTS = (0.15, 0.25, 0.6)  # of the sketch's share of mu^2, by question; and with cells:
+PARTS_WITH_CELLS = (0.1, 0.1, 0.2, 0.6)
 AUTO = "auto"
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
-        {"frequencies": 12, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
+        {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
         | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
-        {"frequencies": 16, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
+        {"frequencies": 24, "cells": 8, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
         | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
-        {"frequencies": 11, "share": 0.5, "steps": 60, "momentum": 0.8, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.3, "enriched": 1.0},
-        {"frequencies": 20, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.4, "enriched": 0.5},
+        {"frequencies": 24, "cells": 1, "share": 0.7, "steps": 60, "momentum": 0.8, "spc": 8000}
+        | {"mix": 0.0, "elastic": 0.3, "enriched": 0.5},
+        {"frequencies": 28, "cells": 16, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
+        | {"mix": 0.0, "elastic": 0.3, "enriched": 0.5},
     ),
 }
 USUAL = 6000  # records a class for which the two columns were chosen
@@ -76,11 +74,10 @@ class SketchTeachConfig:
     frequencies: int | None = setting(
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
     )
-    block: str = setting(AUTO, "which of its k x k coefficients: auto, square, corner (half)")
-    spread: str = setting(
-        AUTO,
-        "what tells how a class's shapes vary: auto, own (its moments), shared (all classes')",
+    block: str = setting(
+        "corner", "which of its k x k coefficients: half of them, or all", choices=BLOCKS
     )
+    cells: int | None = setting(None, "Gaussians a class; none: by budget", at_least=1, at_most=64)
     share: float | None = setting(
         None, "share f of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
     )
@@ -121,7 +118,7 @@ class Recipe:
 
     prior: Prior
     sketch: Sketch
-    spread: str
+    cells: int
     share: float
     steps: int
     momentum: float
@@ -129,7 +126,7 @@ class Recipe:
     mix: float
     elastic: float
     enriched: float
-    sketch_multiplier: float
+    sketch_multipliers: tuple[float, ...]
     teacher_multiplier: float
 
     @staticmethod
@@ -151,19 +148,18 @@ class Recipe:
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
-        like = kind or CLOTHES
         pose = _one_of("pose", cfg.pose, POSE[kind] if kind else "none", POSES)
-        block = _one_of("block", cfg.block, BLOCK[like], BLOCKS)
-        spread = _one_of("spread", cfg.spread, SPREAD[like], SPREADS)
         if cfg.spc is None and cfg.optimise != NONE:
             chosen["spc"] = SMALL
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
-        noise = multipliers(mu, chosen["share"], steps)
+        sketch, teacher = multipliers(mu, chosen["share"], steps)
+        cells = round(chosen["cells"])
+        parts = PARTS if cells == 1 else PARTS_WITH_CELLS
         return Recipe(
             prior(automatic if cfg.prior == AUTO else cfg.prior),
-            Sketch(round(chosen["frequencies"]), pose == "slant", block == "corner"),
-            spread,
+            Sketch(round(chosen["frequencies"]), pose == "slant", cfg.block == "corner"),
+            cells,
             chosen["share"],
             steps,
             chosen["momentum"],
@@ -171,7 +167,8 @@ class Recipe:
             chosen["mix"],
             chosen["elastic"],
             chosen["enriched"],
-            *noise,
+            tuple(sketch / math.sqrt(part) for part in parts),
+            teacher,
         )
 
 

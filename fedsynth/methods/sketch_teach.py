@@ -1,13 +1,14 @@
 """sketch_teach: a small noised sketch of each class, a private teacher on top, a set from both.
 
-Two Gaussian mechanisms share the budget by exact Gaussian differential privacy. The first releases
-one vector a class: mean and second moment of the low-frequency shape, count, and norm. Images drawn
-from it, made livelier by a prior written by hand, train a network whose features, next to a fixed
-scattering transform, are good for the real images too. The second releases T full-batch gradients
-of a linear head on those features: the teacher. It labels fresh images, and they are the release.
+Two releases share the budget by exact Gaussian differential privacy. The first is a sketch, in
+three questions: the mean shape of each class, how records lie around the means of their classes,
+and the same class by class (`_questions`). Images drawn from it, made livelier by a prior written
+by hand, train a network whose features, next to a fixed scattering transform, are good for the real
+images too. The second are T full-batch gradients of a linear head on those features: the teacher.
+It labels fresh images, and they are the release.
 
-A record moves its class's sketch by at most 1.133 (1.128 where shapes are not straightened) and
-every gradient sum by at most C. The rest is post-processing. Images are released as bytes.
+A record moves the answer to a question by at most the question's bound, which the guard enforces,
+and every gradient sum by at most C. The rest is post-processing. Images are released as bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from fedsynth.core import (
     Task,
     Work,
 )
-from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
+from fedsynth.methods._lesson import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.methods._questions import Question
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors, places_in
 from fedsynth.models.poolnet import BATCH
 from fedsynth.privacy.events import composed, gaussian, repeated
-from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.guard import PARTY, Guard
 from fedsynth.privacy.private import Private, Records
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
@@ -80,7 +82,7 @@ class SketchTeach(Method):
             facts.party,
             facts.records,
             event=event_of(recipe),
-            steps=1 + recipe.steps,
+            steps=len(recipe.sketch_multipliers) + recipe.steps,
             noise_multiplier=recipe.teacher_multiplier,
             bytes_up=held * recipe.spc * image + soft,
             bytes_down=strangers * cfg.negatives * image,
@@ -93,17 +95,13 @@ class SketchTeach(Method):
         facts, data = private.facts, plan.task.data
         recipe = recipe_of(cfg, plan.task, facts, plan.budget)
         classes = held_classes(plan.task, facts)
-        sums = guard.noisy_class_sums(
-            private,
-            lambda pixels, _: recipe.sketch.contribution(pixels),
-            width=recipe.sketch.width,
-            bound=recipe.sketch.bound,
-            noise_multiplier=recipe.sketch_multiplier,
-            rates=dict.fromkeys(classes, 1.0),
-        )
-        noise = recipe.sketch.bound * recipe.sketch_multiplier
-        models = sketched(sums, classes, recipe, data, noise=noise, records=facts.records)
+
+        def ask(question: Question) -> torch.Tensor:
+            multiplier = recipe.sketch_multipliers[question.number]
+            return question.answer(private, guard, noise_multiplier=multiplier, at=PARTY)
+
         key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
+        models = portrayed(ask, recipe, classes, records=facts.records, key=key)
         sent = request.arrays
         earlier = SyntheticSet(sent["images"], sent["labels"]) if sent else None
         lesson = Lesson(
@@ -155,9 +153,9 @@ def held_classes(task: Task, facts: PartyFacts) -> tuple[int, ...]:
 
 
 def event_of(recipe: Recipe) -> DpEvent:
-    """All a record's party spends: one Gaussian for the sketch, one for each teacher step."""
+    """All a record's party spends: a Gaussian for each question and for each teacher step."""
     teacher = repeated(gaussian(recipe.teacher_multiplier), recipe.steps)
-    return composed([gaussian(recipe.sketch_multiplier), teacher])
+    return composed([*map(gaussian, recipe.sketch_multipliers), teacher])
 
 
 def rows_and_places(

@@ -1,9 +1,9 @@
 """sketch_teach as a conversation: both of its releases are sums over records, so over parties too.
 
-Round 0 adds up the parties' sketches; the curator trains on them what a lone party would train at
-home, and in each of T more rounds the parties return the clipped gradient sum of its linear head on
-their records. The features go out with the first of these rounds; a party keeps them. Who adds the
-noise: see `methods._joint`.
+Three or four rounds add up the parties' answers to the sketch's questions; the curator trains on
+them what a lone party would train at home, and in each of T more rounds the parties return the
+clipped gradient sum of its linear head on their records. The features go out with the first of
+those T rounds; a party keeps them. Who adds the noise: see `methods._joint`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from fedsynth.core import (
 )
 from fedsynth.errors import UserError
 from fedsynth.methods._joint import NoiseAt, party_sum, placed
-from fedsynth.methods._lesson import Lesson, others_than, shown_negatives, sketched
+from fedsynth.methods._lesson import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.methods._portrait import MOST_DIRECTIONS
+from fedsynth.methods._questions import QUESTIONS, Question
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach import (
@@ -44,11 +46,11 @@ from fedsynth.methods.sketch_teach import (
 )
 from fedsynth.models.poolnet import PoolNet
 from fedsynth.models.scattering import NUMBERS
-from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.guard import PARTY, Guard
 from fedsynth.privacy.private import Private, Records
 from fedsynth.report.files import atomic_write
 
-SKETCH, TEACH = "sketch", "teach"
+TEACH = "teach"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class SketchTeachJointConfig(SketchTeachConfig, NoiseAt):
 
 
 class SketchTeachJoint(Method):
-    """A conversation of 1 + T rounds about one set of images."""
+    """A conversation of 3 or 4 + T rounds about one set of images."""
 
     name = "sketch_teach_joint"
     summary = "sketch_teach as a conversation: one sketch and one teacher from all parties' sums"
@@ -93,9 +95,9 @@ class SketchTeachJoint(Method):
                     facts.party,
                     facts.records,
                     event,
-                    steps=1 + recipe.steps,
+                    steps=len(recipe.sketch_multipliers) + recipe.steps,
                     noise_multiplier=recipe.teacher_multiplier,
-                    bytes_up=4 * len(task.classes) * recipe.sketch.width + gradients,
+                    bytes_up=4 * answers_of(recipe, len(task.classes)) + gradients,
                     bytes_down=features + gradients,
                     work=work_of(cfg, facts.records),
                 ),
@@ -107,7 +109,7 @@ class SketchTeachJoint(Method):
             task,
             budget,
             parties,
-            rounds=1 + recipe.steps,
+            rounds=len(recipe.sketch_multipliers) + recipe.steps,
             curator_work=made_work(cfg, recipe, len(task.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
@@ -121,17 +123,10 @@ class SketchTeachJoint(Method):
         guard: Guard,
     ) -> Release:
         recipe = self._recipe(cfg, plan.task, plan.budget)
-        if request.kind == SKETCH:
-            total = guard.noisy_class_sums(
-                private,
-                lambda pixels, _: recipe.sketch.contribution(pixels),
-                width=recipe.sketch.width,
-                bound=recipe.sketch.bound,
-                noise_multiplier=recipe.sketch_multiplier,
-                rates=dict.fromkeys(plan.task.classes, 1.0),
-                call=request.round,
-                at=cfg.at,
-            )
+        if request.kind in QUESTIONS:
+            asked = Question(request.kind, recipe.sketch, plan.task.classes, request.arrays)
+            multiplier = recipe.sketch_multipliers[asked.number]
+            total = asked.answer(private, guard, noise_multiplier=multiplier, at=cfg.at)
         else:
             keep_features(private, request)
             digest = str(request.numbers["features"])
@@ -150,27 +145,28 @@ class SketchTeachJoint(Method):
     def serve(self, cfg: SketchTeachJointConfig, plan: Plan, parties: Parties) -> Outcome:
         task, records = plan.task, _records(plan.task)
         recipe = self._recipe(cfg, task, plan.budget)
-        noise = recipe.sketch.bound * recipe.sketch_multiplier
-        sums = party_sum(
-            cfg,
-            plan,
-            parties,
-            Request(SKETCH),
-            shapes={"sum": (len(task.classes), recipe.sketch.width)},
-            bound=recipe.sketch.bound,
-            noise_multiplier=recipe.sketch_multiplier,
-        ).arrays["sum"]
-        times = math.sqrt(len(task.parties)) if cfg.at == "party" else 1.0
-        models = sketched(
-            sums, task.classes, recipe, task.data, noise=noise * times, records=records
-        )
+
+        def ask(question: Question) -> torch.Tensor:
+            return party_sum(
+                cfg,
+                plan,
+                parties,
+                Request(question.kind, question.number, arrays=question.known),
+                shapes={"sum": question.shape},
+                bound=question.bound,
+                noise_multiplier=recipe.sketch_multipliers[question.number],
+            ).arrays["sum"]
+
+        key = (parties.seed, self.name, task.stage)
+        times = math.sqrt(len(task.parties)) if cfg.at == PARTY else 1.0
+        models = portrayed(ask, recipe, task.classes, records=records, key=key, times=times)
         lesson = Lesson(
             cfg,
             recipe,
             task.data,
             models,
             earlier=others_than(task.classes, shown_negatives(cfg, parties.inherited)),
-            key=(parties.seed, self.name, task.stage),
+            key=key,
             device=parties.device,
         )
         features = {**lesson.features.arrays(), "order": torch.tensor(lesson.order)}
@@ -178,7 +174,8 @@ class SketchTeachJoint(Method):
         head = lesson.head()
         for step in parties.rounds(recipe.steps, head.state):
             arrays = {"weights": head.weights, **(features if step == 0 else {})}
-            request = Request(TEACH, step + 1, arrays=arrays, numbers={"features": digest})
+            number = len(QUESTIONS) + step
+            request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})
             total = party_sum(
                 cfg,
                 plan,
@@ -194,6 +191,13 @@ class SketchTeachJoint(Method):
 
 def _records(task: Task) -> int:
     return sum(facts.records for facts in task.parties)
+
+
+def answers_of(recipe: Recipe, classes: int) -> int:
+    """Numbers in the answers to all questions, where as many directions stand out as may."""
+    width, kept = recipe.sketch.width, min(recipe.sketch.width, MOST_DIRECTIONS)
+    cells = classes * recipe.cells * (kept + 1) ** 2 if recipe.cells > 1 else 0
+    return classes * (width + 1) + width**2 + classes * kept**2 + cells
 
 
 def features_digest(arrays: Arrays) -> str:

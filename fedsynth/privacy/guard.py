@@ -20,6 +20,7 @@ from fedsynth.privacy.events import disclosed, gaussian, poisson
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.image_gradients import ImageGradientMechanisms
 from fedsynth.privacy.mechanisms.loss_gradients import LossGradientMechanisms
+from fedsynth.privacy.mechanisms.outer_sums import OuterSumMechanisms
 from fedsynth.privacy.mechanisms.sample_functions import SampleFunctionMechanisms
 from fedsynth.privacy.mechanisms.sparse_gradients import SparseGradientMechanisms
 from fedsynth.privacy.mechanisms.vote_maxima import VoteMaximumMechanisms
@@ -38,6 +39,7 @@ _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 1 << 25  # records whose rows are held a
 class Guard(
     ImageGradientMechanisms,
     LossGradientMechanisms,
+    OuterSumMechanisms,
     SampleFunctionMechanisms,
     SparseGradientMechanisms,
     VoteMaximumMechanisms,
