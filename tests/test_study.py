@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from fedsynth.config import parse_overrides, resolve
 from fedsynth.errors import UserError
+from fedsynth.methods._sketch_settings import SketchTeachConfig
 from fedsynth.report.metrics import COLUMNS, Metric
 from fedsynth.report.store import CONFIG, METRICS, REPORT, RunDirectory
 from fedsynth.study import NUMBERS, TABLE, Study, main, table
@@ -119,6 +121,8 @@ def test_the_paper_preset_is_the_whole_study() -> None:
     assert config.run.epsilon == (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
     assert (len(config.run.seed), config.evaluation.runs) == (5, 3)
     laptop = resolve(parse_overrides(["scenario=sketch_study"]))
-    assert (len(laptop.run.seed), laptop.evaluation.runs) == (2, 2)
+    assert (len(laptop.run.seed), laptop.evaluation.runs) == (5, 3)
     assert laptop.run.epsilon == (1.0, 10.0)
-    assert laptop.methods["sketch_teach"] == config.methods["sketch_teach"]
+    whole = config.methods["sketch_teach"]
+    assert isinstance(whole, SketchTeachConfig)
+    assert laptop.methods["sketch_teach"] == replace(whole, spc=4000)

@@ -30,6 +30,7 @@ from fedsynth.evaluation.material import (
 )
 from fedsynth.evaluation.protocols import LOOKS_CAPPED, PROTOCOLS, Protocol, Schedule
 from fedsynth.evaluation.setting import EvalSetting
+from fedsynth.models.arithmetic import compute_type
 from fedsynth.models.classifiers import filled_convnet
 from fedsynth.models.gradients import logits, loss_and_gradients
 from fedsynth.models.zoo import classifier
@@ -72,7 +73,7 @@ def fit_network(
         while True:
             yield from torch.randperm(len(images), generator=generator).split(rules.batch)
 
-    compute = None if dtype == "float32" else getattr(torch, dtype)
+    compute = compute_type(dtype, images.device)
     net.train()
     optimiser = rules.optimiser(net.parameters(), rules.learning_rate)
     cycle = None

@@ -10,10 +10,10 @@ from fedsynth.core import TABLE, DataFacts
 from fedsynth.errors import UserError, nearest, unknown
 from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, Schedule, protocol
 from fedsynth.evaluation.suite import SUITE, missing
+from fedsynth.models.arithmetic import DTYPES
 from fedsynth.models.zoo import CLASSIFIERS, FREE_WIDTH, classifier
 from fedsynth.settings import setting
 
-DTYPES = ("float32", "bfloat16")
 PRESETS: dict[str, dict[str, dict[str, int]]] = {
     "G": {
         "smoke": {"suite_images": 500, "max_images": 10_000},
@@ -90,7 +90,8 @@ class EvalSetting:
     batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
     dtype: str = setting(
         "float32",
-        "type of matrix products and convolutions in training (bfloat16: as under autocast)",
+        "type of matrix products and convolutions in training (bfloat16: as under autocast; auto: "
+        "that where the machine has instructions for it)",
         choices=DTYPES,
     )
     suite_images: int = setting(

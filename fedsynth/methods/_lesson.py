@@ -23,8 +23,6 @@ from fedsynth.models.poolnet import AT_ONCE, train_pool_net
 from fedsynth.privacy.outer import clipped_outer_sum
 from fedsynth.randomness import torch_generator
 
-PIXEL_NOISE = 0.02
-MOST_MIXED = 0.5
 DRAWN_AT_ONCE = 2000
 
 
@@ -117,6 +115,7 @@ class Lesson:
             steps=cfg.pool_steps,
             key=key,
             device=device,
+            dtype=cfg.dtype,
         )
         self.features = FeatureMap.fit(self.net, pool, cfg.scattering)
         rows = self.features(pool)
@@ -174,12 +173,9 @@ class Lesson:
             temperature=cfg.temperature,
         )
         images = images[torch.randperm(len(images), generator=generator)]
-        images = torch.cat([random_affine(part, generator) for part in images.split(DRAWN_AT_ONCE)])
-        mixed = torch.rand(len(images), generator=generator) < recipe.mix
-        other = torch.rand(len(images), generator=generator) * MOST_MIXED * mixed
-        other = other.view(-1, 1, 1, 1)
-        images = (1 - other) * images + other * images.roll(1, 0)
-        images = images + PIXEL_NOISE * torch.randn(images.shape, generator=generator)
+        moved = torch.rand(len(images), generator=generator) < recipe.moved
+        for chosen in moved.nonzero().flatten().split(DRAWN_AT_ONCE) if moved.any() else ():
+            images[chosen] = random_affine(images[chosen], generator)
         return (images.clamp(0, 1) * 255).round().to(torch.uint8)
 
     def _labelled(self, images: torch.Tensor, weights: torch.Tensor) -> SyntheticSet:

@@ -11,6 +11,7 @@ from fedsynth.errors import UserError, unknown
 from fedsynth.methods._condense import NONE, WAYS, Condensation
 from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import multipliers
+from fedsynth.models.arithmetic import DTYPES
 from fedsynth.models.enrichment import PRIORS, Prior, prior
 from fedsynth.privacy.calibration import gaussian_mu
 from fedsynth.settings import setting
@@ -28,20 +29,21 @@ AUTO = "auto"
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
         {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
-        {"frequencies": 24, "cells": 8, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.6, "enriched": 1.0},
+        | {"moved": 1.0, "elastic": 0.6, "enriched": 1.0},
+        {"frequencies": 20, "cells": 8, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
+        | {"moved": 1.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
         {"frequencies": 24, "cells": 1, "share": 0.7, "steps": 60, "momentum": 0.8, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.3, "enriched": 0.5},
-        {"frequencies": 28, "cells": 16, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
-        | {"mix": 0.0, "elastic": 0.3, "enriched": 0.5},
+        | {"moved": 0.0, "elastic": 0.3, "enriched": 0.5},
+        {"frequencies": 24, "cells": 8, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
+        | {"moved": 0.0, "elastic": 0.3, "enriched": 0.3},
     ),
 }
 USUAL = 6000  # records a class for which the two columns were chosen
 SMALL = 50  # images a class, where they are optimised and their number is left open
-LEAST = {"frequencies": 5, "steps": 20}  # these go on falling below epsilon 1
+FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
+"""What is less below epsilon 1: by how much at a tenth of the budget, and the least there is."""
 
 
 def unfit(data: DataFacts) -> str:
@@ -90,9 +92,10 @@ class SketchTeachConfig:
     pool: int = setting(2000, "images a class to train the pool-net on", at_least=10)
     pool_steps: int = setting(700, "steps of the pool-net's training", at_least=1)
     width: int = setting(32, "width of the pool-net", at_least=4)
+    dtype: str = setting("auto", "arithmetic of its training", choices=DTYPES)
     temperature: float = setting(1.15, "spread of the released set's samples", above=0)
-    mix: float | None = setting(
-        None, "share of images mixed with another; none: by budget", at_least=0, at_most=1
+    moved: float | None = setting(
+        None, "share of images turned and moved; none: by kind of data", at_least=0, at_most=1
     )
     elastic: float | None = setting(None, "bending in pixels; none: by budget", at_least=0)
     enriched: float | None = setting(
@@ -123,7 +126,7 @@ class Recipe:
     steps: int
     momentum: float
     spc: int
-    mix: float
+    moved: float
     elastic: float
     enriched: float
     sketch_multipliers: tuple[float, ...]
@@ -164,7 +167,7 @@ class Recipe:
             steps,
             chosen["momentum"],
             round(chosen["spc"]),
-            chosen["mix"],
+            chosen["moved"],
             chosen["elastic"],
             chosen["enriched"],
             tuple(sketch / math.sqrt(part) for part in parts),
@@ -182,5 +185,7 @@ def _one_of(name: str, given: str, automatic: str, choices: tuple[str, ...]) -> 
 
 def _between(name: str, low: float, high: float, place: float) -> float:
     """The value at log10(epsilon) = place, from those at 0 and 1."""
-    inside = min(place, 1.0) if name in LEAST else min(max(place, 0.0), 1.0)
-    return max(low + (high - low) * inside, LEAST.get(name, 0.0))
+    if name in FALLING and place < 0:
+        fall, least = FALLING[name]
+        return max(low + fall * place, least)
+    return low + (high - low) * min(max(place, 0.0), 1.0)

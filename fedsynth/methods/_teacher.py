@@ -38,7 +38,9 @@ class FeatureMap:
     def fit(net: PoolNet, pool: torch.Tensor, with_scattering: bool) -> FeatureMap:
         """The map whose statistics are those of these synthetic images."""
         device = net.classifier.weight.device
-        blocks = _blocks(net, pool, with_scattering)
+        blocks = [net.embed(pool)]
+        if with_scattering:
+            blocks.append(scattering(pool.to(device)))
         scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(1e-6) for b in blocks])
         rows = torch.cat([b * s for b, s in zip(blocks, scales, strict=True)], dim=1)
         centre = rows.mean(0)
@@ -55,13 +57,22 @@ class FeatureMap:
         """Numbers in a row."""
         return len(self.centre) + 1
 
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """One row an image, each from its own image alone."""
+    @property
+    def with_scattering(self) -> bool:
+        """Whether a row holds the scattering transform too."""
+        return len(self.block_scales) > 1
+
+    def __call__(self, images: torch.Tensor, scattered: torch.Tensor | None = None) -> torch.Tensor:
+        """One row an image, each from its own image alone. `scattered` is their scattering
+        transform, where it is known already."""
         rows = torch.zeros(len(images), self.width, device=self.centre.device)
         rows[:, -1] = CONSTANT
         for at in range(0, len(images), AT_ONCE):
             part = images[at : at + AT_ONCE].to(self.centre.device)
-            blocks = _blocks(self.net, part, len(self.block_scales) > 1)
+            blocks = [self.net.embed(part)]
+            if self.with_scattering:
+                known = None if scattered is None else scattered[at : at + AT_ONCE]
+                blocks.append(scattering(part) if known is None else known.to(part.device))
             raw = torch.cat([b * s for b, s in zip(blocks, self.block_scales, strict=True)], dim=1)
             rows[at : at + len(part), :-1] = (raw - self.centre) @ self.whitening
         return rows
@@ -80,13 +91,6 @@ class FeatureMap:
         net.load_state_dict(weights, assign=True)
         own = (arrays[name].to(device) for name in ("scales", "centre", "whitening"))
         return FeatureMap(net.to(device).channels_last().eval(), *own)
-
-
-def _blocks(net: PoolNet, images: torch.Tensor, with_scattering: bool) -> list[torch.Tensor]:
-    blocks = [net.embed(images)]
-    if with_scattering:
-        blocks.append(scattering(images.to(blocks[0].device)))
-    return blocks
 
 
 def first_head(rows: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -39,9 +39,10 @@ from fedsynth.methods._questions import Question
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods._teacher import FeatureMap, gradient_factors, places_in
 from fedsynth.models.poolnet import BATCH
+from fedsynth.models.scattering import scattering
 from fedsynth.privacy.events import composed, gaussian, repeated
 from fedsynth.privacy.guard import PARTY, Guard
-from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.private import Private, Records, recall
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
 TEST = {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3}
@@ -161,8 +162,14 @@ def event_of(recipe: Recipe) -> DpEvent:
 def rows_and_places(
     features: FeatureMap, order: list[int], records: Records
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the teacher needs of the records, each row from its own record alone."""
-    return features(records.pixels()), places_in(records.labels, order)
+    """What the teacher needs of the records, each row from its own record alone. The scattering
+    transform knows no draw and no budget: it is computed once for all of them."""
+    pixels = records.pixels()
+    known = None
+    if features.with_scattering:
+        device = features.centre.device
+        known = recall(records, "scattering", lambda _: scattering(pixels.to(device)).cpu())
+    return features(pixels, known), places_in(records.labels, order)
 
 
 def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[Work, ...]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.evaluation.augment import random_affine
+from fedsynth.models.arithmetic import compute_type
+from fedsynth.models.gradients import loss_and_gradients
 from fedsynth.randomness import default_seed, torch_generator
 
 BATCH, RATE, WEIGHT_DECAY = 128, 3e-3, 0.01
@@ -78,21 +79,26 @@ def train_pool_net(
     steps: int,
     key: tuple[object, ...],
     device: torch.device,
+    dtype: str = "float32",
 ) -> PoolNet:
     """A net trained on synthetic images and the places of their classes: AdamW in one cycle, every
-    image turned, stretched, sheared and moved a little. `key` is all its randomness."""
+    image turned, stretched, sheared and moved a little. `key` is all its randomness; `dtype` is
+    that of matrix products and convolutions."""
     with default_seed(*key, "pool net"):
         net = PoolNet(width, classes, images.shape[-1]).to(device)
     generator = torch_generator(*key, "pool training")
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
     cycle = OneCycleLR(optimiser, RATE, total_steps=steps + 1)
+    compute = compute_type(dtype, device)
     net.train()
     for _ in range(steps):
         chosen = torch.randint(0, len(images), (BATCH,), generator=generator)
         x = random_affine(images[chosen], generator, degrees=12, scale=0.12, shear=0.15)
-        loss = functional.cross_entropy(net(x.to(device)), places[chosen].to(device))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        _, slopes = loss_and_gradients(
+            net, x.to(device), places[chosen].to(device), compute=compute
+        )
+        for weight, slope in zip(net.parameters(), slopes, strict=True):
+            weight.grad = slope
         optimiser.step()
         cycle.step()
     return net.eval()

@@ -25,7 +25,7 @@ SIDE = 32  # of the padded image
 HALF = SIDE // 2
 CELLS = 3  # windows a side
 NUMBERS = (1 + 2 * ORIENTATIONS + ORIENTATIONS**2) * CELLS**2
-CHUNK = 64  # images at a time, so that the maps stay in the cache
+CHUNK = 32  # images at a time, so that the maps stay in the cache
 _WIDTH, _FREQUENCY, _SLANT = 0.8, 3 * math.pi / 4, 4 / ORIENTATIONS
 _AVERAGE_WIDTH = 1.6  # of the last averaging, in pixels
 

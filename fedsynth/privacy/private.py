@@ -81,7 +81,7 @@ class Private:
     def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
         """`records.map(compute)`, kept in this process for the next request. `key` must name all
         that `compute` depends on besides the records; of several keys the latest stay."""
-        return self.records.map(lambda records: _recall(records, key, compute))
+        return self.records.map(lambda records: recall(records, key, compute))
 
     def file(self, name: str) -> Path:
         """A place at home for what this stage has to keep between requests."""
@@ -95,7 +95,8 @@ class Private:
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
 
 
-def _recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
+def recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
+    """`compute(records)`, kept with the records for the next time; see `Private.remember`."""
     memory = records.memory
     value: T = memory.pop(key) if key in memory else compute(records)
     memory[key] = value

@@ -129,10 +129,10 @@ def test_features_travel_as_arrays() -> None:
 
 def test_the_chosen_settings_are_those_of_the_table() -> None:
     for data, eps, expected in (
-        ("mnist", 1, (20, 1, 0.4, 60, 0.8, 8000, 0.0, 0.6, 1.0, "pen")),
-        ("mnist", 10, (24, 8, 0.4, 100, 0.9, 8000, 0.0, 0.6, 1.0, "pen")),
+        ("mnist", 1, (20, 1, 0.4, 60, 0.8, 8000, 1.0, 0.6, 1.0, "pen")),
+        ("mnist", 10, (20, 8, 0.4, 100, 0.9, 8000, 1.0, 0.6, 1.0, "pen")),
         ("fashion_mnist", 1, (24, 1, 0.7, 60, 0.8, 8000, 0.0, 0.3, 0.5, "textures")),
-        ("fashion_mnist", 10, (28, 16, 0.6, 100, 0.9, 8000, 0.0, 0.3, 0.5, "textures")),
+        ("fashion_mnist", 10, (24, 8, 0.6, 100, 0.9, 8000, 0.0, 0.3, 0.3, "textures")),
     ):
         r = recipe(data, eps)
         found = (
@@ -142,7 +142,7 @@ def test_the_chosen_settings_are_those_of_the_table() -> None:
             r.steps,
             r.momentum,
             r.spc,
-            r.mix,
+            r.moved,
             r.elastic,
             r.enriched,
         )
@@ -164,7 +164,7 @@ def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
     details = [recipe("mnist", eps).sketch.frequencies for eps in (0.02, 0.2, 1, 3, 10, 100)]
     assert details == sorted(details)
     assert details[0] >= 2
-    assert details[-1] == 24
+    assert details[-1] == 20
     assert recipe("mnist", 1, records=600).sketch.frequencies < 20
     many = Recipe.of(SketchTeachConfig(), task("mnist"), Budget(1, 1e-5), 60_000, 100)
     assert many.sketch.frequencies == recipe("mnist", 0.1).sketch.frequencies
