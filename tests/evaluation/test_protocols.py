@@ -170,6 +170,8 @@ def test_strategies_know_their_data() -> None:
     assert protocol("P").strategy(CIFAR) == ()
     assert "flip" not in protocol("D").strategy(MNIST)
     assert "flip" in protocol("D").strategy(fashion)
+    assert protocol("S").strategy(MNIST) == ("affine",)
+    assert protocol("S").strategy(fashion) == ()
 
 
 @pytest.mark.parametrize(
