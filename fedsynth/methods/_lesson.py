@@ -115,7 +115,6 @@ class Lesson:
             steps=cfg.pool_steps,
             key=key,
             device=device,
-            dtype=cfg.dtype,
         )
         self.features = FeatureMap.fit(self.net, pool, cfg.scattering)
         rows = self.features(pool)

@@ -11,7 +11,6 @@ from fedsynth.errors import UserError, unknown
 from fedsynth.methods._condense import NONE, WAYS, Condensation
 from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import multipliers
-from fedsynth.models.arithmetic import DTYPES
 from fedsynth.models.enrichment import PRIORS, Prior, prior
 from fedsynth.privacy.calibration import gaussian_mu
 from fedsynth.settings import setting
@@ -92,7 +91,6 @@ class SketchTeachConfig:
     pool: int = setting(2000, "images a class to train the pool-net on", at_least=10)
     pool_steps: int = setting(700, "steps of the pool-net's training", at_least=1)
     width: int = setting(32, "width of the pool-net", at_least=4)
-    dtype: str = setting("auto", "arithmetic of its training", choices=DTYPES)
     temperature: float = setting(1.15, "spread of the released set's samples", above=0)
     moved: float | None = setting(
         None, "share of images turned and moved; none: by kind of data", at_least=0, at_most=1
