@@ -9,6 +9,7 @@ interrupted ones resumed.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -164,8 +165,16 @@ def markdown(rows: pd.DataFrame) -> str:
 
 
 def in_a_process(words: Sequence[str]) -> int:
-    """One run, in a process of its own: its engine ends with it."""
-    return subprocess.run([sys.executable, "-m", "fedsynth.run", *words], check=False).returncode
+    """One run, in a process of its own: its engine ends with it, and it ends with the study."""
+    process = subprocess.Popen([sys.executable, "-m", "fedsynth.run", *words])
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # the run has heard it too, and puts its things in order
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

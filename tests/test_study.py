@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from fedsynth.config import parse_overrides, resolve
@@ -126,3 +131,29 @@ def test_the_paper_preset_is_the_whole_study() -> None:
     whole = config.methods["sketch_teach"]
     assert isinstance(whole, SketchTeachConfig)
     assert laptop.methods["sketch_teach"] == replace(whole, spc=4000)
+
+
+def test_a_study_that_is_ended_takes_its_run_with_it(tmp_path: Path) -> None:
+    stub, told = tmp_path / "run", tmp_path / "pid"
+    stub.write_text(f"#!/bin/sh\necho $$ > {told}.new\nmv {told}.new {told}\nexec sleep 100\n")
+    stub.chmod(0o755)
+    program = (
+        "import sys; from fedsynth.study import in_a_process; "
+        f"sys.executable = {str(stub)!r}; sys.exit(in_a_process([]) != 0)"
+    )
+    study_of_it = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        assert soon(told.exists)
+        study_of_it.send_signal(signal.SIGTERM)
+        assert study_of_it.wait(timeout=60) == 1
+        assert soon(lambda: not psutil.pid_exists(int(told.read_text())))
+    finally:
+        study_of_it.kill()
+
+
+def soon(happened: Callable[[], bool]) -> bool:
+    """Whether it happens within a minute."""
+    until = time.monotonic() + 60
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.05)
+    return happened()

@@ -31,8 +31,10 @@ from fedsynth.methods._teacher import (
     multipliers,
     places_in,
 )
+from fedsynth.methods.sketch_teach import rows_and_places
 from fedsynth.methods.sketch_teach_joint import _rows, features_digest, keep_features
 from fedsynth.models.poolnet import PoolNet
+from fedsynth.models.scattering import scattering
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.private import Private, Records
 from fedsynth.randomness import default_seed, torch_generator
@@ -95,19 +97,21 @@ def test_the_first_head_agrees_with_the_logits_it_was_made_from() -> None:
     torch.testing.assert_close(found.softmax(1), logits.softmax(1), rtol=0, atol=0.02)
 
 
-def feature_map(scattering: bool = True, width: int = 4) -> tuple[FeatureMap, torch.Tensor]:
+def feature_map(with_scattering: bool = True, width: int = 4) -> tuple[FeatureMap, torch.Tensor]:
     with default_seed("features"):
         net = PoolNet(width, 3, 28).eval()
     pool = torch.rand(300, 1, 28, 28, generator=torch_generator("pool"))
-    return FeatureMap.fit(net, pool, scattering), pool
+    return FeatureMap.fit(net, pool, with_scattering), pool
 
 
-@pytest.mark.parametrize("scattering", [True, False])
-def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(scattering: bool) -> None:
-    features, pool = feature_map(scattering)
+@pytest.mark.parametrize("with_scattering", [True, False])
+def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(
+    with_scattering: bool,
+) -> None:
+    features, pool = feature_map(with_scattering)
     rows = features(pool)
     assert rows.shape == (300, features.width)
-    assert features.width == 4 * 2 * 9 + (729 if scattering else 0) + 1
+    assert features.width == 4 * 2 * 9 + (729 if with_scattering else 0) + 1
     assert (rows[:, -1] == 0.3).all()
     white = rows[:, :-1]
     assert float(white.mean(0).abs().max()) < 1e-3
@@ -116,6 +120,31 @@ def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(scattering
     off = covariance - torch.diag(covariance.diagonal())
     assert float(off.abs().max()) < 1e-2 * float(covariance.diagonal().max())
     torch.testing.assert_close(features(pool[7:9]), rows[7:9], rtol=1e-3, atol=1e-4)
+
+
+def test_scattering_that_is_known_already_gives_the_same_rows_and_is_computed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    features, pool = feature_map()
+    torch.testing.assert_close(features(pool, scattering(pool)), features(pool))
+    images = (pool[:40] * 255).to(torch.uint8)
+    records = Records(images, torch.arange(40) % 3)
+    calls: list[int] = []
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return scattering(x)
+
+    monkeypatch.setattr("fedsynth.methods.sketch_teach.scattering", counted)
+    for _ in range(2):  # two draws of the noise: other features, the same records
+        other, _ = feature_map(width=8)
+        rows, places = rows_and_places(other, [2, 0, 1], records)
+        torch.testing.assert_close(rows, other(images / 255), rtol=1e-3, atol=1e-4)
+        assert places.tolist()[:3] == [1, 2, 0]
+    assert calls == [40]
+    without, _ = feature_map(with_scattering=False)
+    assert rows_and_places(without, [0, 1, 2], records)[0].shape == (40, without.width)
+    assert calls == [40]
 
 
 def test_features_travel_as_arrays() -> None:
@@ -233,6 +262,16 @@ def test_a_released_set_is_made_of_bytes_and_labelled_by_the_head() -> None:
     assert len(places.unique()) == 2
     assert torch.equal(torch.tensor([3, 1])[places], out.labels)
     assert torch.equal(lesson().released(weights).images, out.images)
+
+
+def test_images_are_moved_where_that_is_asked_for() -> None:
+    still, moved = (lesson(moved=share) for share in (0.0, 1.0))
+    a, b = (made.released(made.head().weights).pixels() for made in (still, moved))
+    assert a.shape == b.shape
+    assert float((a - b).abs().mean()) > 0.02
+    some = lesson(moved=0.5).released(still.head().weights).pixels()
+    alike = (some - a).flatten(1).abs().amax(1) < 1e-6
+    assert 0 < int(alike.sum()) < len(a)
 
 
 def test_soft_labels_are_probabilities_over_the_classes_of_the_records() -> None:
