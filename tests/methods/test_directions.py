@@ -35,7 +35,7 @@ def test_noise_has_the_edge_that_is_taken_off() -> None:
     assert largest == pytest.approx(found.edge, rel=0.1)
     values, vectors = found.leading(50)
     assert vectors.shape == (120, 1)  # never less than one
-    assert float(values) <= largest
+    assert float(values) <= largest * (1 + 1e-9)
 
 
 def test_what_stands_out_is_found_and_freed_of_what_noise_adds() -> None:
