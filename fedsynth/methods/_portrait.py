@@ -84,7 +84,8 @@ class Sitting:
         kept = min(1.0, float(common.sum()) / overall)
         spreads = self._spreads(REACH * kept * energies, counts, common)
         if cells == 1:
-            inside = [(torch.ones(1).double(), 0 * s[:1], s[None]) for s in spreads]
+            centre = torch.zeros(1, len(common), dtype=torch.float64)
+            inside = [(torch.ones(1), centre, spread[None]) for spread in spreads]
         else:
             inside = self._cells(spreads, counts, cells, generator)
         return {
