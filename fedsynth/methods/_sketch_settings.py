@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedsynth.core import Budget, DataFacts, Task
-from fedsynth.errors import UserError, unknown
+from fedsynth.errors import UserError
 from fedsynth.methods._condense import NONE, WAYS, Condensation
 from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import multipliers
@@ -20,11 +20,11 @@ DIGITS, CLOTHES = "digits", "clothes"
 KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
 HAND_WRITTEN = {DIGITS: "pen", CLOTHES: "textures"}
 POSE = {DIGITS: "slant", CLOTHES: "none"}
-POSES = ("none", "slant")
 BLOCKS = ("corner", "square")
 PARTS = (0.15, 0.25, 0.6)  # of the sketch's share of mu^2, by question; and with cells:
 PARTS_WITH_CELLS = (0.1, 0.1, 0.2, 0.6)
 AUTO = "auto"
+POSES = (AUTO, "none", "slant")
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
         {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
@@ -70,7 +70,7 @@ class SketchTeachConfig:
     optimise_from: int = setting(1000, "images a class of the large set", at_least=1)
     labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
     prior: str = setting(AUTO, f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
-    pose: str = setting(AUTO, "what is taken out of a shape first: auto, none, slant")
+    pose: str = setting(AUTO, "what is taken out of a shape first", choices=POSES)
     scattering: bool = setting(True, "scattering features beside those of the pool-net")
     frequencies: int | None = setting(
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
@@ -149,7 +149,8 @@ class Recipe:
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
-        pose = _one_of("pose", cfg.pose, POSE[kind] if kind else "none", POSES)
+        usual_pose = POSE[kind] if kind else "none"
+        pose = usual_pose if cfg.pose == AUTO else cfg.pose
         if cfg.spc is None and cfg.optimise != NONE:
             chosen["spc"] = SMALL
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
@@ -171,14 +172,6 @@ class Recipe:
             tuple(sketch / math.sqrt(part) for part in parts),
             teacher,
         )
-
-
-def _one_of(name: str, given: str, automatic: str, choices: tuple[str, ...]) -> str:
-    """What was asked for, or what goes with the kind of data."""
-    chosen = automatic if given == AUTO else given
-    if chosen not in choices:
-        raise unknown(name, chosen, (AUTO, *choices))
-    return chosen
 
 
 def _between(name: str, low: float, high: float, place: float) -> float:

@@ -1,0 +1,47 @@
+"""The joint form of sketch_teach: what a party keeps of what it is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsynth.core import PartyFacts, Request
+from fedsynth.errors import UserError
+from fedsynth.methods._sketch_settings import SketchTeachConfig
+from fedsynth.methods.sketch_teach_joint import _rows, features_digest, keep_features
+from fedsynth.privacy.private import Private, Records
+from tests.methods.test_teacher import feature_map
+
+CPU = torch.device("cpu")
+
+
+def home(path: Path) -> Private:
+    images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
+    facts = PartyFacts(0, 6, {0: 2, 1: 2, 2: 2})
+    return Private(Records(images, torch.arange(6) % 3), facts, workshop=path, fingerprint="x")
+
+
+def test_a_party_keeps_features_under_what_they_are_and_misses_what_it_was_not_sent(
+    tmp_path: Path,
+) -> None:
+    features, _ = feature_map()
+    sent = {**features.arrays(), "order": torch.tensor([2, 0, 1])}
+    digest, party = features_digest(sent), home(tmp_path)
+    cfg = SketchTeachConfig(width=4)
+    compute = party.records.map
+    with pytest.raises(UserError, match="has not been sent the features"):
+        compute(lambda records: _rows(cfg, party, digest, CPU, records))
+    keep_features(party, Request("teach", 2, arrays={"weights": torch.zeros(3, 4)}))
+    assert not list(tmp_path.iterdir())
+    other = {**sent, "centre": sent["centre"] + 1}
+    keep_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **other}))
+    with pytest.raises(UserError, match="has not been sent the features"):
+        compute(lambda records: _rows(cfg, party, digest, CPU, records))
+    keep_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **sent}))
+    seen: list[tuple[Records, tuple[torch.Tensor, torch.Tensor]]] = []
+    compute(lambda records: seen.append((records, _rows(cfg, party, digest, CPU, records))))
+    records, (rows, places) = seen[0]
+    assert torch.equal(rows, features(records.pixels()))
+    assert places.tolist() == [1, 2, 0, 1, 2, 0]
