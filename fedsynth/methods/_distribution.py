@@ -21,6 +21,7 @@ from fedsynth.core import TABLE, DataFacts, PartyFacts, SyntheticSet
 from fedsynth.data.scaling import Scale
 from fedsynth.evaluation.augment import Params, apply, draw
 from fedsynth.evaluation.protocols import protocol
+from fedsynth.models.arithmetic import DTYPES, compute_type
 from fedsynth.models.classifiers import bare_convnet, make_convnet
 from fedsynth.models.features import Features, LinearFeatures
 from fedsynth.randomness import default_seed, torch_generator
@@ -45,7 +46,7 @@ class DistributionConfig:
         "dsa", "siamese augmentation of real and synthetic images", choices=("dsa", "none")
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting("float32", "arithmetic of the networks", choices=("float32", "bfloat16"))
+    dtype: str = setting("float32", "arithmetic of the networks", choices=DTYPES)
     linear: int = setting(
         64, "features of a row of a table, seen through a linear layer", at_least=1
     )
@@ -80,7 +81,7 @@ def extractor(
         with default_seed(*key):
             return LinearFeatures(nn.Linear(data.shape[0], cfg.linear).to(device))
     net = make_convnet(cfg.width, data, 1, *key).to(device)
-    return Features(net, getattr(torch, cfg.dtype))
+    return Features(net, compute_type(cfg.dtype, device) or torch.float32)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from fedsynth.core import DataFacts, SyntheticSet, Task, Work
 from fedsynth.data.scaling import Scale
+from fedsynth.models.arithmetic import DTYPES
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.models.gradients import loss_and_gradients
 from fedsynth.randomness import torch_generator
@@ -85,9 +86,7 @@ class PrivateMatchingConfig(MatchingConfig):
     """The settings of the loop on clipped and noised gradients."""
 
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
-    dtype: str = setting(
-        "float32", "arithmetic of the real gradient", choices=("float32", "bfloat16")
-    )
+    dtype: str = setting("float32", "arithmetic of the real gradient", choices=DTYPES)
 
 
 def row_cosine_distance(

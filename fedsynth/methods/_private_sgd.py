@@ -9,6 +9,7 @@ from torch import nn
 
 from fedsynth.core import DataFacts, Parties, PartyPlan, ReleasedModel
 from fedsynth.data.scaling import Scale
+from fedsynth.models.arithmetic import DTYPES
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.privacy.guard import PARTY, Guard
 from fedsynth.privacy.private import Private
@@ -32,7 +33,7 @@ class PrivateSGDConfig:
     )
     keep: float = setting(0.6, "what topk keeps (k)", above=0, at_most=1)
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting("float32", "arithmetic of the gradient", choices=("float32", "bfloat16"))
+    dtype: str = setting("float32", "arithmetic of the gradient", choices=DTYPES)
 
     def sampling_rate(self, records: int) -> float:
         """Probability that a record enters a batch."""

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedsynth.errors import UserError, unknown
+from fedsynth.models.arithmetic import DTYPES, compute_type
 from fedsynth.models.chain import Chain, NotAChain
 from fedsynth.models.gradients import Loss, cross_entropy, loss_and_slope
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SAFETY = 1 - 2.0**-18
 _FINE = 2.0**-100  # below this a float32 factor starts to lose digits, and the bound with them
 _MULTIPLE = 8  # records that batches are filled up to: see the guarantee
@@ -48,13 +48,14 @@ def clipped_gradient_sum(
     One tensor a parameter that requires grad, in the order of `model.parameters()`; exact zeros
     for an empty batch. `dtype` is the type of matrix products and convolutions: with "float32" the
     result is exact to rounding, with "bfloat16" each record's gradient is a few per cent off (as
-    under autocast) and clipped as it is: utility changes, the guarantee does not. At most `chunk`
+    under autocast) and clipped as it is: utility changes, the guarantee does not; "auto" is
+    whichever of both is faster here (`models.arithmetic`). At most `chunk`
     records' gradients are held at a time; by default as many as pay. The guarantee is at the top
     of this file.
     """
     per_record_loss = _loss(loss)
-    if dtype not in _DTYPES:
-        raise unknown("dtype", dtype, _DTYPES)
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
     if not clip > 0:
         raise UserError(f"clip must be a positive number, got {clip!r}")
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -152,7 +153,7 @@ def record_gradients(
     """A function of a batch: each record's gradient over all parameters that require grad, in one
     row, written out and not clipped. Refuses models whose layers mix records."""
     _refuse_mixing(model)
-    per_record_loss, compute = _loss(loss), _DTYPES[dtype]
+    per_record_loss = _loss(loss)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     rest: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if n not in wanted}
     rest |= dict(model.named_buffers())
@@ -165,7 +166,8 @@ def record_gradients(
 
     def rows(x: Tensor, y: Tensor) -> Tensor:
         detached = {name: p.detach() for name, p in wanted.items()}
-        with torch.autocast(x.device.type, compute, enabled=compute is not torch.float32):
+        compute = compute_type(dtype, x.device)
+        with torch.autocast(x.device.type, compute, enabled=compute is not None):
             found = per_record(detached, x, y)
         return torch.cat([found[name].flatten(1) for name in wanted], dim=1)
 
@@ -186,7 +188,7 @@ def _even(records: int, most: int) -> int:
 
 def _chain(model: nn.Module, shape: Sequence[int], dtype: str) -> Chain:
     weight = next(model.parameters())
-    return Chain(model, shape, weight.dtype if dtype == "float32" else _DTYPES[dtype])
+    return Chain(model, shape, compute_type(dtype, weight.device) or weight.dtype)
 
 
 def _loss(loss: str | Loss) -> Loss:

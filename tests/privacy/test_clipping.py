@@ -139,6 +139,22 @@ def test_equals_the_naive_loop(name: str) -> None:
     assert torch.equal(images, before)
 
 
+@pytest.mark.parametrize("model", [make_convnet(4, SMALL, 10, 0), Branching()])
+@pytest.mark.parametrize(("supported", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_what_the_machine_is_fast_at(
+    model: nn.Module, supported: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsynth.models.arithmetic._has_bfloat16", lambda _: supported)
+    images, labels = records(9, SMALL, 6)
+    chosen, named = (
+        clipped_gradient_sum(model, images, labels, clip=0.1, dtype=name)
+        for name in ("auto", dtype)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(chosen, named, strict=True))
+    with pytest.raises(UserError, match="unknown dtype 'float16'. Did you mean 'bfloat16'"):
+        clipped_gradient_sum(model, images, labels, clip=0.1, dtype="float16")
+
+
 def test_chunks_and_their_tails_do_not_matter() -> None:
     model = make_convnet(8, SMALL, 10, 0)
     for n in (1, 7, 8, 9, 33):
