@@ -151,7 +151,7 @@ def test_auto_is_what_the_machine_is_fast_at(
         for name in ("auto", dtype)
     )
     assert all(torch.equal(a, b) for a, b in zip(chosen, named, strict=True))
-    with pytest.raises(UserError, match="unknown dtype 'float16'. Did you mean 'bfloat16'"):
+    with pytest.raises(UserError, match=r"unknown dtype 'float16'. Did you mean 'bfloat16'"):
         clipped_gradient_sum(model, images, labels, clip=0.1, dtype="float16")
 
 
