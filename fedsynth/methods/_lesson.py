@@ -160,7 +160,7 @@ class Lesson:
 
     def _drawn(self, each: int) -> torch.Tensor:
         """Fresh images, `each` a class, as bytes."""
-        cfg, recipe, side = self._cfg, self._recipe, self._data.shape[-1]
+        recipe, side = self._recipe, self._data.shape[-1]
         generator = torch_generator(*self._key, "set")
         models = list(self._models.values())
         images = pictures(
@@ -169,7 +169,7 @@ class Lesson:
             recipe,
             side=side,
             generator=generator,
-            temperature=cfg.temperature,
+            temperature=recipe.temperature,
         )
         images = images[torch.randperm(len(images), generator=generator)]
         moved = torch.rand(len(images), generator=generator) < recipe.moved

@@ -39,6 +39,9 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
         | {"moved": 0.0, "elastic": 0.3, "enriched": 0.3},
     ),
 }
+TEMPERATURE = 1.15
+APART: Mapping[str, float] = {DIGITS: 1.5}
+"""Temperature where others hold the other classes, and no teacher sees the images of all."""
 USUAL = 6000  # records a class for which the two columns were chosen
 SMALL = 50  # images a class, where they are optimised and their number is left open
 FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
@@ -91,7 +94,12 @@ class SketchTeachConfig:
     pool: int = setting(2000, "images a class to train the pool-net on", at_least=10)
     pool_steps: int = setting(700, "steps of the pool-net's training", at_least=1)
     width: int = setting(32, "width of the pool-net", at_least=4)
-    temperature: float = setting(1.15, "spread of the released set's samples", above=0)
+    temperature: float | None = setting(
+        None,
+        f"spread of the released set's samples; none: {TEMPERATURE}, or by kind of data where "
+        "other parties hold other classes",
+        above=0,
+    )
     moved: float | None = setting(
         None, "share of images turned and moved; none: by kind of data", at_least=0, at_most=1
     )
@@ -124,6 +132,7 @@ class Recipe:
     steps: int
     momentum: float
     spc: int
+    temperature: float
     moved: float
     elastic: float
     enriched: float
@@ -147,6 +156,8 @@ class Recipe:
         place = math.log10(max(strength, 1e-6))
         low, high = CHOSEN[kind or CLOTHES]
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
+        whole = len(task.classes) == task.data.classes
+        chosen["temperature"] = TEMPERATURE if whole else APART.get(kind or "", TEMPERATURE)
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
@@ -166,6 +177,7 @@ class Recipe:
             steps,
             chosen["momentum"],
             round(chosen["spc"]),
+            chosen["temperature"],
             chosen["moved"],
             chosen["elastic"],
             chosen["enriched"],

@@ -58,6 +58,14 @@ def test_digits_are_straightened_and_what_else_is_asked_for_is_done_or_refused()
     assert not recipe("fashion_mnist", 1, block="square").sketch.corner
 
 
+def test_digits_made_apart_from_the_others_are_spread_wider() -> None:
+    some = Recipe.of(SketchTeachConfig(), task("mnist", classes=2), Budget(1, 1e-5), 12_000)
+    assert (
+        some.temperature > recipe("mnist", 1).temperature == recipe("fashion_mnist", 1).temperature
+    )
+    assert recipe("mnist", 10, temperature=0.8).temperature == 0.8
+
+
 def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
     details = [recipe("mnist", eps).sketch.frequencies for eps in (0.02, 0.2, 1, 3, 10, 100)]
     assert details == sorted(details)
