@@ -22,20 +22,21 @@ import yaml
 from fedsynth.config import PRESETS, parse_overrides, resolve
 from fedsynth.errors import UserError, unknown
 from fedsynth.launch import RESUMABLE
+from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.files import atomic_write, disk_errors, make_directories
 from fedsynth.report.store import CONFIG, RunDirectory
 from fedsynth.report.tables import epsilon_words, frame
 
 SCENARIO, DATA = "sketch_study", "mnist,fashion_mnist"
 FLAGS = ("--quiet", "--help")
-TABLE, NUMBERS = "README.md", "table.csv"
+TABLE, NUMBERS, FIGURE = "README.md", "table.csv", "accuracy.png"
 USAGE = f"""\
 Usage: python -m fedsynth.study [data={DATA}] [preset=laptop] [out=runs/study] [key=value ...]
 
 Runs scenario={SCENARIO} (or the one given) once for every data set, below `out`, and writes one
 table there: mean over the draws (`seed`) of the mean over the students (`evaluation.nets`), with
-both deviations. The same command goes on after an interruption. Other keys: those of
-`python -m fedsynth.run --help`."""
+both deviations; of several budgets, a figure too. The same command goes on after an interruption.
+Other keys: those of `python -m fedsynth.run --help`."""
 
 Runner = Callable[[Sequence[str]], int]
 """Takes the words after `python -m fedsynth.run`, returns the exit code."""
@@ -90,7 +91,11 @@ class Study:
         with disk_errors(self.folder):
             make_directories(self.folder)
             atomic_write(self.folder / NUMBERS, rows.to_csv(index=False).encode())
-            atomic_write(self.folder / TABLE, self.page(rows).encode())
+            page = self.page(rows)
+            if figure := accuracy_over_budgets(rows):
+                atomic_write(self.folder / FIGURE, render(figure, "png"))
+                page += f"\n![accuracy over budgets]({FIGURE})\n"
+            atomic_write(self.folder / TABLE, page.encode())
         print(self.page(rows))
         return 0
 

@@ -20,27 +20,27 @@ from fedsynth.errors import UserError
 from fedsynth.methods._sketch_settings import SketchTeachConfig
 from fedsynth.report.metrics import COLUMNS, Metric
 from fedsynth.report.store import CONFIG, METRICS, REPORT, RunDirectory
-from fedsynth.study import NUMBERS, TABLE, Study, main, table
+from fedsynth.study import FIGURE, NUMBERS, TABLE, Study, main, table
 
 STUDENTS = {0: (0.8, 0.9), 1: (0.6, 0.7)}  # accuracies by draw
 
 
-def measured(seed: int) -> list[Metric]:
+def measured(seed: int, epsilon: float = 1.0) -> list[Metric]:
     """What a run writes of one draw with two students, in two stages."""
     values = STUDENTS[seed]
     deviation = abs(values[0] - values[1]) / math.sqrt(2)
     found = {"accuracy": sum(values) / 2, "accuracy_std": deviation, "images": 500.0}
     found["epsilon_pld"] = 0.999
-    first = [Metric("sketch_teach", 1.0, seed, 1, "accuracy", 0.1)]
-    return first + [Metric("sketch_teach", 1.0, seed, 2, k, v) for k, v in found.items()]
+    first = [Metric("sketch_teach", epsilon, seed, 1, "accuracy", 0.1)]
+    return first + [Metric("sketch_teach", epsilon, seed, 2, k, v) for k, v in found.items()]
 
 
 class Runs:
     """In place of the run command: writes what a run leaves, and can be interrupted."""
 
-    def __init__(self, failing: int = -1) -> None:
+    def __init__(self, failing: int = -1, budgets: Sequence[float] = (1.0,)) -> None:
         self.calls: list[tuple[str, ...]] = []
-        self._failing = failing
+        self._failing, self._budgets = failing, budgets
 
     def __call__(self, words: Sequence[str]) -> int:
         self.calls.append(tuple(words))
@@ -53,7 +53,7 @@ class Runs:
             RunDirectory.create(place).write_config(config.as_dict())
         if len(self.calls) == self._failing:
             return 130
-        rows = [row for seed in STUDENTS for row in measured(seed)]
+        rows = [row for seed in STUDENTS for e in self._budgets for row in measured(seed, e)]
         text = "\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows])
         (place / METRICS).write_text(text + "\n")
         (place / REPORT).write_text("done")
@@ -90,6 +90,14 @@ def test_the_spread_over_draws_is_that_of_their_means() -> None:
     assert row.over_draws == pytest.approx(pd.Series(means).std(ddof=1))
     assert row.over_students == pytest.approx(pd.Series(STUDENTS[0]).std(ddof=1))
     assert (row.draws, row.least, row.most) == (2, pytest.approx(0.65), pytest.approx(0.85))
+
+
+def test_several_budgets_are_drawn(tmp_path: Path) -> None:
+    assert study(tmp_path / "one").run(Runs()) == 0
+    assert not (tmp_path / "one" / FIGURE).exists()
+    assert study(tmp_path / "two").run(Runs(budgets=(1.0, 10.0))) == 0
+    assert (tmp_path / "two" / FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert FIGURE in (tmp_path / "two" / TABLE).read_text(encoding="utf-8")
 
 
 def test_options_of_a_run_are_handed_on(tmp_path: Path) -> None:

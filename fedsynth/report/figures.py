@@ -1,4 +1,4 @@
-"""Figures: accuracy over stages, accuracy matrices, synthetic images side by side.
+"""Figures: accuracy over stages and over budgets, accuracy matrices, synthetic images side by side.
 
 Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say the same a second
 time. matplotlib is imported when a figure is drawn, and draws into memory, never on a display.
@@ -94,6 +94,46 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
         frameon=False,
         labelcolor=theme.text,
     )
+    return figure
+
+
+def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
+    """One panel a data set, one line a method, over epsilon; bars: deviation over draws.
+
+    `rows` are those of a study (`fedsynth.study.table`). None with fewer than two budgets."""
+    rows = rows[np.isfinite(rows["epsilon"])]
+    if rows["epsilon"].nunique() < 2:
+        return None
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    names = list(dict.fromkeys(rows["data"]))
+    methods = sorted(set(rows["method"]))
+    figure, panels = _grid(len(names), min(len(names), PANELS_A_ROW), (4.4, 3.4), theme)
+    for panel, name in zip(panels, names, strict=True):
+        here = rows[rows["data"] == name].sort_values("epsilon")
+        for i, method in enumerate(methods):
+            line = here[here["method"] == method]
+            panel.errorbar(
+                line["epsilon"],
+                line["accuracy"],
+                yerr=line["over_draws"].fillna(0.0),
+                label=_plain(method),
+                color=theme.methods[i % len(theme.methods)],
+                marker=MARKERS[i % len(MARKERS)],
+                linewidth=2.0,
+                capsize=3,
+            )
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(FixedLocator(sorted(set(here["epsilon"]))))
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_words(x)))
+        panel.set_title(_plain(name), fontweight="bold")
+        panel.set_xlabel("ε")
+        panel.grid(color=theme.grid, linewidth=0.8)
+        panel.set_axisbelow(True)
+    panels[0].set_ylabel("test accuracy")
+    if len(methods) > 1:
+        panels[-1].legend(frameon=False, labelcolor=theme.text)
     return figure
 
 
