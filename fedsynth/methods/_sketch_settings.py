@@ -162,8 +162,8 @@ class Recipe:
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
         pose = usual_pose if cfg.pose == AUTO else cfg.pose
-        if cfg.spc is None and cfg.optimise != NONE:
-            chosen["spc"] = SMALL
+        if cfg.optimise != NONE:
+            chosen["spc"] = _few(cfg)
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         sketch, teacher = multipliers(mu, chosen["share"], steps)
@@ -184,6 +184,18 @@ class Recipe:
             tuple(sketch / math.sqrt(part) for part in parts),
             teacher,
         )
+
+
+def _few(cfg: SketchTeachConfig) -> int:
+    """Images a class of an optimised set, which is smaller than the set it is matched to."""
+    spc = cfg.spc or SMALL
+    if spc > cfg.optimise_from:
+        raise UserError(
+            f"sketch_teach.spc={spc}: a set optimised for {cfg.optimise} has at most as many "
+            f"images a class as the set it is matched to, and sketch_teach.optimise_from="
+            f"{cfg.optimise_from}. Usual: sketch_teach.spc={SMALL}."
+        )
+    return spc
 
 
 def _between(name: str, low: float, high: float, place: float) -> float:
