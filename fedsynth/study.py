@@ -91,12 +91,12 @@ class Study:
         with disk_errors(self.folder):
             make_directories(self.folder)
             atomic_write(self.folder / NUMBERS, rows.to_csv(index=False).encode())
-            page = self.page(rows)
+            page, link = self.page(rows), ""
             if figure := accuracy_over_budgets(rows):
                 atomic_write(self.folder / FIGURE, render(figure, "png"))
-                page += f"\n![accuracy over budgets]({FIGURE})\n"
-            atomic_write(self.folder / TABLE, page.encode())
-        print(self.page(rows))
+                link = f"\n![accuracy over budgets]({FIGURE})\n"
+            atomic_write(self.folder / TABLE, (page + link).encode())
+        print(page)
         return 0
 
     def _begun(self, place: Path, name: str) -> bool:

@@ -40,8 +40,7 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
     ),
 }
 TEMPERATURE = 1.15
-APART: Mapping[str, float] = {DIGITS: 1.5}
-"""Temperature where others hold the other classes, and no teacher sees the images of all."""
+DIGITS_APART = 1.5  # temperature where others hold the other digits: no teacher sees images of all
 USUAL = 6000  # records a class for which the two columns were chosen
 SMALL = 50  # images a class, where they are optimised and their number is left open
 FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
@@ -96,8 +95,8 @@ class SketchTeachConfig:
     width: int = setting(32, "width of the pool-net", at_least=4)
     temperature: float | None = setting(
         None,
-        f"spread of the released set's samples; none: {TEMPERATURE}, or by kind of data where "
-        "other parties hold other classes",
+        f"spread of the released set's samples; none: {TEMPERATURE}, or {DIGITS_APART} for digits "
+        "where other parties hold other classes",
         above=0,
     )
     moved: float | None = setting(
@@ -156,8 +155,8 @@ class Recipe:
         place = math.log10(max(strength, 1e-6))
         low, high = CHOSEN[kind or CLOTHES]
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
-        whole = len(task.classes) == task.data.classes
-        chosen["temperature"] = TEMPERATURE if whole else APART.get(kind or "", TEMPERATURE)
+        apart = kind == DIGITS and len(task.classes) < task.data.classes
+        chosen["temperature"] = DIGITS_APART if apart else TEMPERATURE
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
@@ -187,15 +186,15 @@ class Recipe:
 
 
 def _few(cfg: SketchTeachConfig) -> int:
-    """Images a class of an optimised set, which is smaller than the set it is matched to."""
-    spc = cfg.spc or SMALL
-    if spc > cfg.optimise_from:
+    """Images a class of an optimised set: at most as many as the set it is matched to has."""
+    usual = min(SMALL, cfg.optimise_from)
+    if cfg.spc is not None and cfg.spc > cfg.optimise_from:
         raise UserError(
-            f"sketch_teach.spc={spc}: a set optimised for {cfg.optimise} has at most as many "
-            f"images a class as the set it is matched to, and sketch_teach.optimise_from="
-            f"{cfg.optimise_from}. Usual: sketch_teach.spc={SMALL}."
+            f"spc={cfg.spc} with optimise={cfg.optimise}: the optimised set has at most as many "
+            f"images a class as the set it is matched to, optimise_from={cfg.optimise_from}. Give "
+            f"a smaller spc (usual: {usual}) or a larger optimise_from."
         )
-    return spc
+    return cfg.spc or usual
 
 
 def _between(name: str, low: float, high: float, place: float) -> float:

@@ -65,7 +65,8 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
     from matplotlib.ticker import MaxNLocator
 
     epsilons = sorted({row.epsilon for row in rows if row.private}) or [math.inf]
-    styles = _styles(rows, theme)
+    private = {row.method for row in rows if row.private}
+    styles = _styles(private, {row.method for row in rows} - private, theme)
     columns = min(len(epsilons), PANELS_A_ROW)
     figure, panels = _grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
     for panel, epsilon in zip(panels, epsilons, strict=True):
@@ -107,21 +108,19 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     names = list(dict.fromkeys(rows["data"]))
-    methods = sorted(set(rows["method"]))
+    styles = _styles(set(rows["method"]), set(), theme)
     figure, panels = _grid(len(names), min(len(names), PANELS_A_ROW), (4.4, 3.4), theme)
     for panel, name in zip(panels, names, strict=True):
         here = rows[rows["data"] == name].sort_values("epsilon")
-        for i, method in enumerate(methods):
+        for method, style in styles.items():
             line = here[here["method"] == method]
             panel.errorbar(
                 line["epsilon"],
                 line["accuracy"],
                 yerr=line["over_draws"].fillna(0.0),
                 label=_plain(method),
-                color=theme.methods[i % len(theme.methods)],
-                marker=MARKERS[i % len(MARKERS)],
-                linewidth=2.0,
                 capsize=3,
+                **style,
             )
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(sorted(set(here["epsilon"]))))
@@ -132,7 +131,7 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
         panel.grid(color=theme.grid, linewidth=0.8)
         panel.set_axisbelow(True)
     panels[0].set_ylabel("test accuracy")
-    if len(methods) > 1:
+    if len(styles) > 1:
         panels[-1].legend(frameon=False, labelcolor=theme.text)
     return figure
 
@@ -263,15 +262,13 @@ def _grid(
     return figure, axes[:count]
 
 
-def _styles(rows: Sequence[SummaryRow], theme: Theme) -> dict[str, dict[str, Any]]:
+def _styles(private: set[str], others: set[str], theme: Theme) -> dict[str, dict[str, Any]]:
     """A colour and a marker a method, the same in every panel and theme."""
-    private = sorted({row.method for row in rows if row.private})
-    others = sorted({row.method for row in rows} - set(private))
     styles: dict[str, dict[str, Any]] = {}
-    for i, name in enumerate(private):
+    for i, name in enumerate(sorted(private)):
         colour, marker = theme.methods[i % len(theme.methods)], MARKERS[i % len(MARKERS)]
         styles[name] = {"color": colour, "marker": marker, "linewidth": 2.0, "zorder": 3}
-    for i, name in enumerate(others):
+    for i, name in enumerate(sorted(others)):
         colour = theme.references[i % len(theme.references)]
         dashes = ("--", "-.", ":")[i % 3]
         styles[name] = {"color": colour, "linestyle": dashes, "linewidth": 1.6, "zorder": 2}

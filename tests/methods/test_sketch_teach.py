@@ -35,7 +35,8 @@ def test_both_releases_together_cost_the_budget(eps: float, accounting: str) -> 
 def test_an_optimised_set_is_small_and_its_work_is_planned() -> None:
     assert recipe("mnist", 1, optimise="features").spc == 50
     assert recipe("mnist", 1, optimise="features", spc=20).spc == 20
-    with pytest.raises(UserError, match=r"sketch_teach.spc=4000.*optimise_from=1000.*spc=50"):
+    assert recipe("mnist", 1, optimise="features", optimise_from=20).spc == 20
+    with pytest.raises(UserError, match=r"spc=4000 with .*optimise_from=1000.*usual: 50"):
         recipe("mnist", 1, optimise="gradients", spc=4000)
     for way, kind, images in (("features", "train", 500 + 213), ("gradients", "match", 500)):
         cfg = build(SketchTeachConfig, {"optimise": way})
