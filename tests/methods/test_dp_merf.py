@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+from guarded import guard, private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
@@ -20,10 +21,8 @@ from fedsynth.methods._grounds import ground
 from fedsynth.methods.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.privacy.accounting import epsilon
 from fedsynth.privacy.gdp import gdp_epsilon
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries, total
-from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.private import Records
 from fedsynth.scenario import World, tasks
 from fedsynth.settings import build
 
@@ -86,14 +85,9 @@ def party_release(tmp_path, noise: float, **changes):
     cfg = build(DPMERFConfig, {"features": 200, "scale": 8.0, "noise": noise, "spc": 5, **changes})
     budget = Budget(float("inf"), 1e-5)
     plan = MERF.plan(cfg, task, budget)
-    key = NoiseKey.from_seed(0, "party 0")
-    ledger = Ledger(tmp_path / "ledger.jsonl", job="j", party=0, budget=budget, key=key)
     share: PartyPlan = plan.of(0)
-    guard = Guard(
-        plan=share, stage=0, ledger=ledger, key=key, request_digest="d", data_fingerprint="f"
-    )
-    private = Private(records, facts, workshop=tmp_path, fingerprint="f")
-    release = MERF.party(cfg, plan, private, Request(numbers={"seed": 0}), guard)
+    home = private(records, tmp_path)
+    release = MERF.party(cfg, plan, home, Request(numbers={"seed": 0}), guard(tmp_path, plan=share))
     return records, share, release
 
 

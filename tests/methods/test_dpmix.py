@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import FREE, guard, private
 
-from fedsynth.core import Budget, DataFacts, PartyFacts, Plan, Request, Task
+from fedsynth.core import DataFacts, PartyFacts, Plan, Request, Task
 from fedsynth.methods import method
 from fedsynth.methods.dpmix import shares_of
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries, total
-from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.private import Records
 from fedsynth.settings import build
 
 FACTS = DataFacts("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
-FREE = Budget(float("inf"), 1e-5)
 
 
 def records() -> Records:
@@ -32,13 +30,9 @@ def released(path: Path, **settings):
     dpmix = method("dpmix")
     cfg = build(dpmix.Config, {"spc": 2, **settings})
     plan: Plan = dpmix.plan(cfg, Task(FACTS, 0, 1, (facts,), (1, 4), (1, 4)), FREE)
-    key = NoiseKey.from_seed(0, "party 0")
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=FREE, key=key)
-    guard = Guard(
-        plan=plan.of(0), stage=0, ledger=ledger, key=key, request_digest="d", data_fingerprint="f"
-    )
-    private = Private(records(), facts, workshop=path, fingerprint="f")
-    return dpmix.party(cfg, plan, private, Request(), guard).arrays, plan.of(0)
+    share = plan.of(0)
+    home = private(records(), path)
+    return dpmix.party(cfg, plan, home, Request(), guard(path, plan=share)).arrays, share
 
 
 @pytest.mark.parametrize("label_share", [0.1, 0.5])

@@ -1,4 +1,4 @@
-"""Every mechanism of the guard against a naive one, and its promise of sensitivity."""
+"""Private gradients against naive ones, and what the guard asks of every mechanism."""
 
 from __future__ import annotations
 
@@ -7,43 +7,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import KEY, guard, private, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.core import Budget, DataFacts, PartyFacts, PartyPlan, Request
+from fedsynth.core import Budget, DataFacts, Request
 from fedsynth.data.scaling import Scale
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.privacy.events import gaussian, poisson, repeated, to_json
-from fedsynth.privacy.guard import PUBLIC, AggregateNoise, Guard
-from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
+from fedsynth.privacy.guard import PUBLIC, AggregateNoise
+from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.private import Private, Records, Sealed
 
 FACTS = DataFacts("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
 SCALE = Scale.standard(FACTS)
-KEY = NoiseKey.from_seed(3, "party 0")
-FREE = Budget(float("inf"), 1e-5)
-
-
-def records(n: int, seed: int = 0) -> Records:
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randint(0, 256, (n, 1, 8, 8), generator=generator, dtype=torch.uint8)
-    return Records(images, torch.arange(n) % 4)
-
-
-def private(data: Records, path: Path) -> Private:
-    facts = PartyFacts(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
-    return Private(data, facts, workshop=path, fingerprint="x")
-
-
-def guard(path: Path, *, budget: Budget = FREE, digest: str = "d", data: str = "f") -> Guard:
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, key=KEY)
-    plan = PartyPlan(0, 1, gaussian(1.0))
-    return Guard(
-        plan=plan, stage=0, ledger=ledger, key=KEY, request_digest=digest, data_fingerprint=data
-    )
 
 
 def net() -> nn.Module:
@@ -101,111 +81,6 @@ def test_one_record_moves_a_gradient_sum_by_at_most_the_clip(tmp_path_factory, s
     with_it = gradient(path, data, clip=clip)
     without = gradient(path, fewer, clip=clip)
     assert (with_it - without).norm().item() <= clip * (1 + 1e-4) + 1e-5
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from([1.0, 1e3, 1e-3, float("inf"), float("nan")]),
-)
-@settings(max_examples=20, deadline=None)
-def test_one_record_moves_one_class_sum_by_at_most_the_bound(tmp_path_factory, seed, stretch):
-    """Whatever the method's own contribution computes, be it infinite."""
-    path = tmp_path_factory.mktemp("guard")
-    data = records(8, seed)
-    fewer = Records(data.images[:-1], data.labels[:-1])
-
-    def sums(some: Records) -> torch.Tensor:
-        return guard(path).noisy_class_sums(
-            private(some, path),
-            lambda pixels, _: pixels.flatten(1) * stretch,
-            width=64,
-            bound=0.7,
-            noise_multiplier=1.0,
-            rates=dict.fromkeys(range(4), 1.0),
-        )
-
-    moved = (sums(data) - sums(fewer)).norm(dim=1)
-    assert int((moved > 1e-5).sum()) <= 1
-    assert moved.max().item() <= 0.7 * (1 + 1e-4) + 1e-5
-
-
-def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
-    data = records(8)
-    rates = {0: 1.0, 3: 1.0, 2: 1.0}
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, _: pixels.flatten(1),
-        width=64,
-        bound=100.0,
-        noise_multiplier=1e-9,
-        rates=rates,
-    )
-    for row, name in enumerate(rates):
-        expected = data.pixels()[data.labels == name].flatten(1).sum(0)
-        torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
-    (entry,) = read_entries(tmp_path / "ledger.jsonl")
-    assert entry.event == to_json(poisson(1.0, gaussian(1e-9)))
-
-
-def test_a_contribution_is_told_the_class_of_every_record(tmp_path):
-    data = records(8)
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, names: pixels.flatten(1) * names[:, None],
-        width=64,
-        bound=100.0,
-        noise_multiplier=1e-9,
-        rates={3: 1.0, 1: 1.0},
-    )
-    for row, name in enumerate((3, 1)):
-        expected = name * data.pixels()[data.labels == name].flatten(1).sum(0)
-        torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_one_sum_over_all_classes_is_the_naive_one_and_no_record_moves_it_further(tmp_path):
-    data = records(9)
-    fewer = Records(data.images[1:], data.labels[1:])
-
-    def total(some: Records, bound: float, noise: float) -> torch.Tensor:
-        return guard(tmp_path / str(bound)).noisy_sum(
-            private(some, tmp_path),
-            lambda pixels, names: pixels.flatten(1) * names[:, None],
-            width=64,
-            bound=bound,
-            noise_multiplier=noise,
-            rate=1.0,
-        )
-
-    expected = (data.pixels().flatten(1) * data.labels[:, None]).sum(0)
-    torch.testing.assert_close(total(data, 1e3, 1e-9), expected, rtol=1e-5, atol=1e-4)
-    assert (total(data, 0.3, 1.0) - total(fewer, 0.3, 1.0)).norm().item() <= 0.3 * (1 + 1e-4)
-    (entry,) = read_entries(tmp_path / "0.3" / "ledger.jsonl")
-    assert entry.event == to_json(poisson(1.0, gaussian(1.0)))
-
-
-def test_a_record_cannot_give_two_rows(tmp_path):
-    """Two rows of one record, each within the bound, would together move the sum by twice it."""
-    with pytest.raises(ValueError, match="as many rows"):
-        guard(tmp_path).noisy_class_sums(
-            private(records(8), tmp_path),
-            lambda pixels, _: pixels.flatten(1).repeat(2, 1),
-            width=64,
-            bound=1.0,
-            noise_multiplier=1.0,
-            rates={0: 1.0},
-        )
-
-
-def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
-    sums = guard(tmp_path).noisy_class_sums(
-        private(records(0), tmp_path),
-        lambda pixels, _: pixels.flatten(1),
-        width=64,
-        bound=1.0,
-        noise_multiplier=1.0,
-        rates={0: 0.5, 1: 0.5},
-    )
-    assert (sums != 0).all()
 
 
 def test_the_event_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
@@ -326,83 +201,6 @@ def test_sealed_values_can_be_computed_on_but_not_shown_or_sent(tmp_path):
     with pytest.raises(TypeError, match="does not leave"):
         pickle.dumps(sealed)
     assert guard(tmp_path).disclose_value(sealed.map(torch.tensor)).item() == 42
-
-
-def factors(data: Records, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of very different lengths, each from its own record."""
-    pixels = data.pixels().flatten(1)
-    left = torch.stack([pixels[:, 0] - 0.5, pixels[:, 1] * stretch, pixels[:, 2] ** 4], dim=1)
-    return left, pixels[:, 5:12] * (data.labels[:, None] + 0.1)
-
-
-def outer_sum(path: Path, data: Records, stretch: float = 1.0, **changes) -> torch.Tensor:
-    home = private(data, path)
-    arguments = {"bound": 0.3, "noise_multiplier": 1.0, **changes}
-    rows = home.records.map(lambda records: factors(records, stretch))
-    return guard(path).noisy_outer_sum(home, rows, **arguments)
-
-
-def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
-    data = records(11)
-    total = torch.zeros(3, 7, dtype=torch.float64)
-    clipped = 0
-    for left, right in zip(*factors(data), strict=True):
-        matrix = torch.outer(left.double(), right.double())
-        clipped += matrix.norm() > 0.3
-        total += matrix * min(1.0, 0.3 / float(matrix.norm()))
-    assert 0 < clipped < 11
-    found = outer_sum(tmp_path, data, noise_multiplier=1e-9)
-    torch.testing.assert_close(found.double(), total, rtol=1e-4, atol=1e-6)
-    (entry,) = read_entries(tmp_path / "ledger.jsonl")
-    assert entry.event == to_json(gaussian(1e-9))
-    bare = outer_sum(tmp_path, data, noise_multiplier=5.0, at="aggregate", call=1)
-    torch.testing.assert_close(bare, found, rtol=1e-4, atol=1e-6)
-    assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from([1.0, 1e20, 1e-30, float("inf"), float("nan")]),
-    st.floats(1e-3, 10.0),
-)
-@settings(max_examples=20, deadline=None)
-def test_one_record_moves_an_outer_sum_by_at_most_the_bound(tmp_path_factory, seed, stretch, bound):
-    path = tmp_path_factory.mktemp("guard")
-    data = records(7, seed)
-    fewer = Records(data.images[:-1], data.labels[:-1])
-    both = [outer_sum(path, some, stretch, bound=bound) for some in (data, fewer)]
-    assert (both[0] - both[1]).norm().item() <= bound * (1 + 1e-4) + 1e-5
-
-
-def test_the_noise_of_an_outer_sum_has_the_promised_scale(tmp_path):
-    home = private(records(0), tmp_path)
-    rows = home.records.map(lambda _: (torch.zeros(0, 40), torch.zeros(0, 500)))
-    noise = guard(tmp_path).noisy_outer_sum(home, rows, bound=0.5, noise_multiplier=3.0)
-    assert noise.std().item() == pytest.approx(1.5, rel=0.03)
-
-
-def test_an_outer_sum_wants_one_row_a_record(tmp_path):
-    data = records(3)
-    home = private(data, tmp_path)
-    twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
-    with pytest.raises(ValueError, match="one row a record"):
-        guard(tmp_path).noisy_outer_sum(home, twice, bound=1.0, noise_multiplier=1.0)
-
-
-def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
-    data = records(6)
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, _: pixels.flatten(1),
-        width=64,
-        bound=100.0,
-        noise_multiplier=50.0,
-        rates={1: 1.0},
-        at="aggregate",
-    )
-    expected = data.pixels()[data.labels == 1].flatten(1).sum(0)
-    torch.testing.assert_close(sums[0], expected, rtol=1e-5, atol=1e-5)
-    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
 
 
 def test_what_a_party_remembers_is_computed_once_a_key_and_stays_sealed(tmp_path):

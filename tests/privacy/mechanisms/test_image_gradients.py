@@ -7,32 +7,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import FREE, guard, private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, PartyFacts, PartyPlan
-from fedsynth.privacy.events import from_json, gaussian, one_part, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
-from fedsynth.privacy.noise import NoiseKey
+from fedsynth.core import Budget, PartyPlan
+from fedsynth.privacy.events import from_json, gaussian, one_part
+from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.parts import Part
-from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.private import Records
 
-KEY = NoiseKey.from_seed(3, "party 0")
+SIX = Records(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), torch.arange(6))
 WHOLE = Part("cut", 0, 1)
 
 
-def answer(path: Path, rows: torch.Tensor, *, part=WHOLE, budget=None, **terms) -> torch.Tensor:
-    data = Records(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), torch.arange(6))
-    budget = budget or Budget(float("inf"), 1e-5)
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, key=KEY)
-    guard = Guard(
-        plan=PartyPlan(0, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    )  # fmt: skip
-    home = Private(data, PartyFacts(0, 6, {0: 6}), workshop=path, fingerprint="f")
+def answer(path: Path, rows: torch.Tensor, *, part=WHOLE, budget=FREE, **terms) -> torch.Tensor:
     terms = {"bound": 1.0, "noise_multiplier": 1.0, **terms}
-    return guard.noisy_image_gradients(home, lambda _: rows, part=part, **terms)
+    home = private(SIX, path)
+    return guard(path, budget=budget).noisy_image_gradients(
+        home, lambda _: rows, part=part, **terms
+    )
 
 
 def test_published_noise_and_clipping(tmp_path):
@@ -77,21 +71,14 @@ def test_a_record_is_charged_its_part_and_a_user_the_whole(tmp_path, unit, event
 def test_the_method_is_shown_the_records_of_the_part_alone(tmp_path):
     seen: list[Records] = []
     data = Records(torch.arange(40, dtype=torch.uint8).view(10, 1, 2, 2), torch.arange(10))
-    ledger = Ledger(
-        tmp_path / "ledger.jsonl", job="j", party=0, budget=Budget(float("inf"), 1e-5), key=KEY
-    )
-    home = Private(data, PartyFacts(0, 10, {0: 10}), workshop=tmp_path, fingerprint="f")
+    home = private(data, tmp_path)
     for index in range(3):
-        guard = Guard(
-            plan=PartyPlan(0, 10, repeated(gaussian(1.0), 3)), stage=0, ledger=ledger, key=KEY,
-            request_digest=str(index), data_fingerprint="f",
-        )  # fmt: skip
 
         def look(mine: Records) -> torch.Tensor:
             seen.append(mine)
             return torch.zeros(1, 4)
 
-        guard.noisy_image_gradients(
+        guard(tmp_path, digest=str(index)).noisy_image_gradients(
             home, look, part=Part("cut", index, 3), bound=1.0, noise_multiplier=1.0
         )
     labels = torch.cat([mine.labels for mine in seen])
@@ -103,22 +90,14 @@ def test_beyond_the_budget_the_critic_is_not_even_asked(tmp_path):
     def never(_: Records) -> torch.Tensor:
         raise AssertionError("the records were looked at")
 
-    data = Records(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), torch.arange(6))
-    ledger = Ledger(tmp_path / "l", job="j", party=0, budget=Budget(1.0, 1e-5), key=KEY)
-    guard = Guard(
-        plan=PartyPlan(0, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    )  # fmt: skip
-    home = Private(data, PartyFacts(0, 6, {0: 6}), workshop=tmp_path, fingerprint="f")
+    poor = guard(tmp_path, budget=Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded):
-        guard.noisy_image_gradients(home, never, part=WHOLE, bound=1.0, noise_multiplier=1.0)
+        poor.noisy_image_gradients(
+            private(SIX, tmp_path), never, part=WHOLE, bound=1.0, noise_multiplier=1.0
+        )
 
 
 def test_an_acknowledgement_holds_nothing(tmp_path):
-    ledger = Ledger(tmp_path / "l", job="j", party=4, budget=Budget(1.0, 1e-5), key=KEY)
-    release = Guard(
-        plan=PartyPlan(4, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    ).acknowledge()  # fmt: skip
+    release = guard(tmp_path, plan=PartyPlan(4, 6, gaussian(1.0))).acknowledge()
     assert (release.party, release.arrays, release.numbers, release.entries) == (4, {}, {}, ())
-    assert not (tmp_path / "l").exists()
+    assert not (tmp_path / "ledger.jsonl").exists()

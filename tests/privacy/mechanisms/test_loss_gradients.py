@@ -7,22 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import guard, private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.core import Budget, PartyFacts, PartyPlan
 from fedsynth.models.mlp_gan import mlp_discriminator, rows_with_labels
 from fedsynth.privacy.events import from_json, gaussian, one_part, poisson
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries
-from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.parts import OfClass
-from fedsynth.privacy.private import Private, Records
+from fedsynth.privacy.private import Records
 from fedsynth.randomness import default_seed
-
-KEY = NoiseKey.from_seed(3, "party 0")
 
 
 def records(n: int, seed: int = 0) -> Records:
@@ -45,15 +41,8 @@ def inputs(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
 
 
 def answer(path: Path, data: Records, **terms) -> list[torch.Tensor]:
-    budget = Budget(float("inf"), 1e-5)
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=budget, key=KEY)
-    guard = Guard(
-        plan=PartyPlan(0, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    )  # fmt: skip
-    home = Private(data, PartyFacts(0, 6, {0: 6}), workshop=path, fingerprint="f")
     terms = {"clip": 0.1, "noise_multiplier": 1e-9, "sampling_rate": 1.0, **terms}
-    return guard.noisy_loss_gradient(home, net(), inputs, loss, **terms)
+    return guard(path).noisy_loss_gradient(private(data, path), net(), inputs, loss, **terms)
 
 
 def naive(data: Records, clip: float) -> list[torch.Tensor]:

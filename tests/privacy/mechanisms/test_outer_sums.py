@@ -6,32 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import guard, private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, PartyFacts, PartyPlan
 from fedsynth.privacy.events import from_json, gaussian
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries
-from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.private import Private, Records
-
-KEY = NoiseKey.from_seed(3, "party 0")
-FREE = Budget(float("inf"), 1e-5)
+from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.private import Records
 
 
 def answer(path: Path, rows: torch.Tensor, groups: torch.Tensor, **terms: object) -> torch.Tensor:
     n = len(rows)
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=FREE, key=KEY)
-    guard = Guard(
-        plan=PartyPlan(0, n, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    )  # fmt: skip
     data = Records(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64))
-    home = Private(data, PartyFacts(0, n, {0: n}), workshop=path, fingerprint="f")
+    home = private(data, path)
     terms = {"groups": 3, "bound": 1.0, "noise_multiplier": 1e-9, **terms}
     sealed = home.records.map(lambda _: (rows, groups))
-    return guard.noisy_second_moments(home, sealed, **terms)  # type: ignore[arg-type]
+    return guard(path).noisy_second_moments(home, sealed, **terms)  # type: ignore[arg-type]
 
 
 def some(seed: int, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import guard, private
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, PartyFacts, PartyPlan
-from fedsynth.privacy.events import gaussian, poisson, repeated, to_json
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
-from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.private import Private, Records
+from fedsynth.core import Budget
+from fedsynth.privacy.events import gaussian, poisson, to_json
+from fedsynth.privacy.ledger import BudgetExceeded, read_entries
+from fedsynth.privacy.private import Records
 
-KEY = NoiseKey.from_seed(5, "party 0")
 WHOLE = {"shape": (3,), "clip": 0.5, "noise_multiplier": 2.0, "sampling_rate": 1.0}
 
 
@@ -25,13 +23,7 @@ def party(path: Path, n: int, seed: int = 0, epsilon: float = float("inf")):
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (n, 1, 4, 4), generator=generator, dtype=torch.uint8)
     data = Records(images, torch.arange(n) % 3)
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=Budget(epsilon, 1e-5), key=KEY)
-    plan = PartyPlan(0, n, repeated(poisson(1.0, gaussian(2.0)), 50))
-    guard = Guard(
-        plan=plan, stage=0, ledger=ledger, key=KEY, request_digest="d", data_fingerprint="f"
-    )
-    private = Private(data, PartyFacts(0, n, {0: n}), workshop=path, fingerprint="f")
-    return guard, private, data
+    return guard(path, budget=Budget(epsilon, 1e-5)), private(data, path), data
 
 
 def coupled(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
@@ -46,17 +38,17 @@ def coupled(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("clip", [0.5, 1e6])
 def test_without_noise_it_is_the_function_clipped_as_a_whole(tmp_path, clip):
-    guard, private, data = party(tmp_path, 7)
-    found = guard.noisy_function(private, coupled, **{**WHOLE, "clip": clip})
+    mine, held, data = party(tmp_path, 7)
+    found = mine.noisy_function(held, coupled, **{**WHOLE, "clip": clip})
     expected = coupled(data.images.float() / 255, data.labels)
     expected = expected * min(1.0, clip / float(expected.norm()))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
 
 
 def test_the_noise_is_made_for_twice_the_clip_in_every_number(tmp_path):
-    guard, private, _ = party(tmp_path, 3)
+    mine, held, _ = party(tmp_path, 3)
     zeros = lambda *_: torch.zeros(200, 100)  # noqa: E731
-    found = guard.noisy_function(private, zeros, **{**WHOLE, "shape": (200, 100)})
+    found = mine.noisy_function(held, zeros, **{**WHOLE, "shape": (200, 100)})
     assert found.std().item() == pytest.approx(2 * 0.5 * 2.0, rel=0.03)
 
 
@@ -73,15 +65,15 @@ def test_no_record_moves_it_further_than_twice_the_clip(no_noise, tmp_path_facto
 
     found = []
     for count in (n, n - 1):
-        guard, private, _ = party(tmp_path_factory.mktemp("p"), count, seed)
-        found.append(guard.noisy_function(private, turns, **WHOLE))
+        mine, held, _ = party(tmp_path_factory.mktemp("p"), count, seed)
+        found.append(mine.noisy_function(held, turns, **WHOLE))
     apart = float((found[0] - found[1]).norm())
     assert apart <= 2 * 0.5
     assert apart == pytest.approx(2 * min(0.5, 13 * size), rel=1e-3)
 
 
 def test_every_record_enters_with_the_stated_probability(tmp_path):
-    guard, private, data = party(tmp_path, 400)
+    mine, held, data = party(tmp_path, 400)
     seen = []
 
     def look(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
@@ -91,7 +83,7 @@ def test_every_record_enters_with_the_stated_probability(tmp_path):
         return torch.zeros(3)
 
     for call in range(50):
-        guard.noisy_function(private, look, **{**WHOLE, "sampling_rate": 0.1}, call=call)
+        mine.noisy_function(held, look, **{**WHOLE, "sampling_rate": 0.1}, call=call)
     assert len(set(seen)) > 1
     assert sum(seen) / 50 == pytest.approx(40, rel=0.15)
 
@@ -99,26 +91,26 @@ def test_every_record_enters_with_the_stated_probability(tmp_path):
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_becomes_nothing(tmp_path, bad):
-    guard, private, _ = party(tmp_path, 3)
-    found = guard.noisy_function(private, lambda *_: torch.tensor([1.0, bad, 0.0]), **WHOLE)
+    mine, held, _ = party(tmp_path, 3)
+    found = mine.noisy_function(held, lambda *_: torch.tensor([1.0, bad, 0.0]), **WHOLE)
     assert torch.equal(found, torch.zeros(3))
 
 
 def test_a_shape_that_depends_on_the_sample_is_refused(tmp_path):
-    guard, private, _ = party(tmp_path, 4)
+    mine, held, _ = party(tmp_path, 4)
     with pytest.raises(ValueError, match="shape"):
-        guard.noisy_function(private, lambda pixels, _: pixels[:, 0, 0, 0], **WHOLE)
+        mine.noisy_function(held, lambda pixels, _: pixels[:, 0, 0, 0], **WHOLE)
 
 
 def test_it_is_paid_before_it_is_computed(tmp_path):
-    guard, private, _ = party(tmp_path, 4)
+    mine, held, _ = party(tmp_path, 4)
 
     def look(*_: torch.Tensor) -> torch.Tensor:
         (entry,) = read_entries(tmp_path / "ledger.jsonl")
         assert entry.event == to_json(poisson(1.0, gaussian(2.0)))
         return torch.zeros(3)
 
-    guard.noisy_function(private, look, **WHOLE)
-    poor, private, _ = party(tmp_path / "poor", 4, epsilon=0.01)
+    mine.noisy_function(held, look, **WHOLE)
+    poor, held, _ = party(tmp_path / "poor", 4, epsilon=0.01)
     with pytest.raises(BudgetExceeded):
-        poor.noisy_function(private, lambda *_: pytest.fail("computed unpaid"), **WHOLE)
+        poor.noisy_function(held, lambda *_: pytest.fail("computed unpaid"), **WHOLE)

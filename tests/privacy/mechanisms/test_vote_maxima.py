@@ -7,32 +7,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, PartyPlan
 from fedsynth.privacy.events import from_json, gaussian
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries
+from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
-from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.private import Sealed
 
-KEY = NoiseKey.from_seed(3, "party 0")
 GROUPS, BINS, IMAGES = 3, 4, 5
 RULE = BallotRule(GROUPS * BINS, GROUPS, 0, 1)
 
 
 def maxima(path: Path, votes: torch.Tensor, noise: float = 1e-9, call: int = 0) -> torch.Tensor:
     """For votes [teachers, images, groups], each the number of a bin."""
-    ledger = Ledger(path / "l", job="j", party=0, budget=Budget(float("inf"), 1e-5), key=KEY)
-    guard = Guard(
-        plan=PartyPlan(0, 6, gaussian(1.0)), stage=0, ledger=ledger, key=KEY,
-        request_digest="d", data_fingerprint="f",
-    )  # fmt: skip
     one_hot = torch.nn.functional.one_hot(votes, BINS).to(torch.int8).flatten(2)
     tally = Tally.count(RULE, IMAGES, [one_hot])
-    return guard.noisy_maxima(Sealed(tally), groups=GROUPS, noise_multiplier=noise, call=call)
+    terms = {"groups": GROUPS, "noise_multiplier": noise, "call": call}
+    return guard(path).noisy_maxima(Sealed(tally), **terms)
 
 
 def drawn(teachers: int, seed: int) -> torch.Tensor:
@@ -62,4 +55,4 @@ def test_noise_and_charge(tmp_path):
     exact = maxima(tmp_path / "exact", votes)
     noise = torch.stack([maxima(tmp_path, votes, 2.0, call) - exact for call in range(200)])
     assert noise.std().item() == pytest.approx(2.0 * math.sqrt(IMAGES * GROUPS), rel=0.05)
-    assert from_json(read_entries(tmp_path / "l")[0].event) == gaussian(2.0)
+    assert from_json(read_entries(tmp_path / "ledger.jsonl")[0].event) == gaussian(2.0)

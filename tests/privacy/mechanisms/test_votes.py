@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget, PartyPlan
+from fedsynth.core import Budget
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.events import gaussian, repeated, to_json
-from fedsynth.privacy.guard import PUBLIC, Guard
-from fedsynth.privacy.ledger import BudgetExceeded, Ledger, read_entries
+from fedsynth.privacy.events import gaussian, to_json
+from fedsynth.privacy.guard import PUBLIC
+from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
-from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.private import Sealed
 
-KEY = NoiseKey.from_seed(5, "party 0")
 SIGNS = BallotRule(10, 3)
-
-
-def guard(path: Path, epsilon: float = float("inf")) -> Guard:
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=0, budget=Budget(epsilon, 1e-5), key=KEY)
-    plan = PartyPlan(0, 1, repeated(gaussian(2.0), 50))
-    return Guard(
-        plan=plan, stage=0, ledger=ledger, key=KEY, request_digest="d", data_fingerprint="f"
-    )
 
 
 def every_ballot(rule: BallotRule) -> torch.Tensor:
@@ -154,5 +144,5 @@ def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path
 def test_beyond_the_budget_nothing_is_counted_out(tmp_path):
     tally = Sealed(Tally(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
     with pytest.raises(BudgetExceeded):
-        guard(tmp_path, epsilon=0.1).noisy_votes(tally, noise_multiplier=2.0)
+        guard(tmp_path, budget=Budget(0.1, 1e-5)).noisy_votes(tally, noise_multiplier=2.0)
     assert not read_entries(tmp_path / "ledger.jsonl")
