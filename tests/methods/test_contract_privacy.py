@@ -1,0 +1,97 @@
+"""What every private method promises: no record goes another way than through the mechanisms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_runs as tiny
+import torch
+from contract_cases import PLAIN, PRIVATE, each_private_case, stages_of
+from instruments import Transcript
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedsynth.engine import session
+from fedsynth.engine.job import Job
+from fedsynth.engine.messages import PartyRefused
+from fedsynth.privacy.accounting import epsilon
+from fedsynth.privacy.ledger import SLACK, Ledger, read_entries, total
+from fedsynth.privacy.private import Records
+from fedsynth.report.store import RunDirectory
+from fedsynth.scenario import party_records
+
+
+def run_with(
+    records_of: Callable[[Records, int], Records], job: Job, engine: Any, patch: pytest.MonkeyPatch
+) -> dict[str, bytes]:
+    """A run in which the parties hold other records than everybody believes."""
+    patch.setattr(
+        session,
+        "party_records",
+        lambda world, party: records_of(party_records(world, party), party),
+    )
+    tiny.release(job, engine)
+    return {k: v for k, v in tiny.outputs(job.out).items() if k.endswith(".npz")}
+
+
+@each_private_case
+def test_a_record_moves_no_mechanism_beyond_its_bound_and_goes_no_other_way(
+    case, here, tmp_path, monkeypatch
+):
+    """Every mechanism of an adaptive run, under neighbouring data and the same past: what the noise
+    is added to moves by at most the bound that the noise was made for. With the mechanisms' answers
+    held fixed, the releases do not change, even if all data does: there is no other way out."""
+    transcript = Transcript(monkeypatch)
+    first = run_with(as_they_are, case.job(tmp_path / "a"), here, monkeypatch)
+    known = transcript.replay()
+    assert run_with(one_less, case.job(tmp_path / "b"), here, monkeypatch) == first
+    assert set(transcript.before) == set(known.before)
+    moves = []
+    for purpose, values in transcript.before.items():
+        squares = [((a - b) ** 2).sum() for a, b in zip(values, known.before[purpose], strict=True)]
+        moves.append(float(torch.stack(squares).sum().sqrt()) / transcript.bound[purpose])
+    assert max(moves) <= 1 + 1e-3
+    assert max(moves) > 1e-3, "the record that was left out did not count at all"
+    if not case.changes:
+        transcript.replay()
+        assert run_with(all_others, case.job(tmp_path / "c"), here, monkeypatch) == first
+    assert not any(isinstance(part, _BatchNorm) for m in transcript.models for part in m.modules())
+
+
+def as_they_are(records: Records, _party: int) -> Records:
+    """The records of everybody."""
+    return records
+
+
+def one_less(records: Records, party: int) -> Records:
+    """Party 0 without its last record."""
+    return Records(records.images[:-1], records.labels[:-1]) if party == 0 else records
+
+
+def all_others(records: Records, _party: int) -> Records:
+    """Other images at every party."""
+    largest = 255 if records.images.dtype == torch.uint8 else 1
+    return Records(largest - records.images, records.labels)
+
+
+@pytest.mark.parametrize("case", [case for case in PLAIN if case.name in PRIVATE], ids=str)
+def test_a_party_with_a_smaller_budget_refuses_and_nothing_is_released(
+    case, here, tmp_path, monkeypatch
+):
+    job = case.job(tmp_path / "run")
+    own = dataclasses.replace(job.budget, epsilon=job.budget.epsilon / 10)
+    real = Ledger
+
+    def frugal(path: Path, **facts: Any) -> Ledger:
+        return real(path, **{**facts, "budget": own if facts["party"] == 1 else job.budget})
+
+    monkeypatch.setattr(session, "Ledger", frugal)
+    with pytest.raises(PartyRefused, match=r"party 1 refused: party 1 refuses: .* of 1 at delta"):
+        tiny.release(job, here)
+    spent = total(read_entries(job.party_folder(1) / "ledger.jsonl"))
+    assert epsilon(spent, own.delta, own.accounting) <= own.epsilon * (1 + SLACK)
+    stage = next(s for s in stages_of(job) if 1 in [p.party for p in job.plan(s).parties])
+    assert not RunDirectory(Path(job.out)).has_release(job.name, stage + 1)
