@@ -85,7 +85,7 @@ def test_the_method(new_file, capsys):
 
 
 def test_the_method_keeps_the_contract(new_file, here, tmp_path):
-    """As every method does in `methods/test_contract_privacy.py`."""
+    """As every method does in `methods/test_contract.py`."""
     code, place, _ = example("Add a method", "python")
     new_file(methods, place.name, code)
     job = tiny.tiny_job(place.stem, tmp_path / "run", changes={"rate": 0.5})
