@@ -23,9 +23,10 @@ from fedsynth.methods._questions import (
     Question,
     nearest,
 )
-from fedsynth.methods._sketch import Sketch
+from fedsynth.methods._sketch import NORM, Sketch
 
 SMALLEST, SMALLEST_CELL = 0.1, 0.02  # of an even share: what no class or cell is taken below
+FAINTEST_CLASS = 0.05 * NORM  # no class is darker than that on average
 REACH = 1.5  # squared radius over the mean squared distance from the mean
 LEAST_ENERGY, BESIDE_SHAPES = 0.02, 0.02  # squared: of shapes at least, and of norms and slants
 MOST_DIRECTIONS = 150
@@ -106,13 +107,25 @@ class Sitting:
     def _means(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Records, mean point, and mean squared distance from it, of each class."""
         question, sums = self._put(MEANS)
-        even = self._records / len(self._names)
-        counts = (sums[:, -1] / COUNT).clamp_min(SMALLEST * even)
+        noise = question.bound * self._noise[question.number]
+        counts = self._counts(sums[:, -1] / COUNT, noise / COUNT)
         means = sums[:, :-1] / counts[:, None]
-        by_noise = (question.bound * self._noise[question.number] / counts) ** 2
-        energies = self._sketch.energy(means) + len(self._sketch.places) * by_noise
+        shapes = len(self._sketch.places)
+        for beside in means[:, shapes:].T:  # norms and slants: classes have much in common
+            usual = (counts * beside).sum() / counts.sum()
+            beside[:] = usual + shrunk(beside - usual, float((noise / counts).mean()))
+        means[:, shapes] = means[:, shapes].clamp(FAINTEST_CLASS, NORM)
+        by_noise = (noise / counts) ** 2
+        energies = self._sketch.energy(means) + shapes * by_noise
         self._known["means"] = means
         return counts, means, energies.clamp(LEAST_ENERGY, 1.0) + BESIDE_SHAPES
+
+    def _counts(self, noised: torch.Tensor, deviation: float) -> torch.Tensor:
+        """Records of each class. How many they are together is public; how they differ is taken
+        from the noised counts as far as noise does not explain it."""
+        even = self._records / len(self._names)
+        differing = shrunk(noised - noised.mean(), deviation)
+        return (even + differing).clamp_min(SMALLEST * even)
 
     def _common(self, squared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Variances and directions, as columns, that stand out in all classes together."""

@@ -11,11 +11,13 @@ Whatever a question depends on is public, and travels with it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from fedsynth.core import Arrays
+from fedsynth.errors import UserError
 from fedsynth.methods._sketch import Sketch
 from fedsynth.methods._teacher import places_in
 from fedsynth.privacy.clipping import clip_rows
@@ -39,6 +41,27 @@ class Question:
     known: Arrays
     """Public: means [classes, width], basis [width, r], radii [classes, cells] and, for CELLS,
     centres [classes, cells, r]."""
+
+    def require_whole(self, cells: int) -> None:
+        """Refuse a question whose public side is not of the shapes that `cells` cells a class want.
+
+        A party asks for this before it looks at a record: where a row is missing, the records that
+        need it would fail, and failing would say that there are some."""
+        classes, width = len(self.classes), self.sketch.width
+        found = {name: (tuple(value.shape), value.dtype) for name, value in self.known.items()}
+        basis = self.known.get("basis", torch.empty(0))
+        directions = basis.shape[1] if basis.dim() == 2 else 0
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.kind != MEANS:
+            shapes = {"means": (classes, width), "basis": (width, min(directions, width))}
+            shapes["radii"] = (classes, cells if self.kind == CELLS else 1)
+        if self.kind == CELLS:
+            shapes["centres"] = (classes, cells, directions)
+        if found != {name: (shape, torch.float32) for name, shape in shapes.items()}:
+            raise UserError(
+                f"the curator asks {self.kind!r} with {_shown(found)}, and it takes "
+                f"{_shown({name: (shape, torch.float32) for name, shape in shapes.items()})}"
+            )
 
     @property
     def number(self) -> int:
@@ -115,6 +138,11 @@ class Question:
         rows = clip_rows(apart / radii[places, cell][:, None], 1.0)
         rows = torch.cat([rows, rows.new_full((len(rows), 1), CELL_COUNT)], dim=1)
         return rows, places * radii.shape[1] + cell
+
+
+def _shown(arrays: Mapping[str, tuple[tuple[int, ...], torch.dtype]]) -> str:
+    parts = (f"{name} {list(shape)} of {dtype}" for name, (shape, dtype) in arrays.items())
+    return ", ".join(parts) or "no arrays"
 
 
 def nearest(points: torch.Tensor, centres: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

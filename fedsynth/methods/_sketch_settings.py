@@ -43,6 +43,8 @@ TEMPERATURE = 1.15
 DIGITS_APART = 1.5  # temperature where others hold the other digits: no teacher sees images of all
 USUAL = 6000  # records a class for which the two columns were chosen
 SMALL = 50  # images a class, where they are optimised and their number is left open
+LONE = {"share": 0.99, "steps": 2}
+"""Where there is one class and no other to tell it from, a teacher has nothing to learn."""
 FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
 """What is less below epsilon 1: by how much at a tenth of the budget, and the least there is."""
 
@@ -157,6 +159,7 @@ class Recipe:
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
         apart = kind == DIGITS and len(task.classes) < task.data.classes
         chosen["temperature"] = DIGITS_APART if apart else TEMPERATURE
+        chosen |= LONE if _lone(cfg, task) else {}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
@@ -183,6 +186,12 @@ class Recipe:
             tuple(sketch / math.sqrt(part) for part in parts),
             teacher,
         )
+
+
+def _lone(cfg: SketchTeachConfig, task: Task) -> bool:
+    """Whether a teacher would know one class alone."""
+    others = set(task.seen) - set(task.classes) if cfg.negatives else set()
+    return len(task.classes) == 1 and not others
 
 
 def _few(cfg: SketchTeachConfig) -> int:

@@ -19,6 +19,8 @@ from fedsynth.models.poolnet import PoolNet
 from fedsynth.models.scattering import scattering
 
 RIDGE = 0.005  # of the largest eigenvalue: directions below it are not blown up
+LEAST_RIDGE, LEAST_LENGTH, LEAST_BLOCK = 1e-6, 0.5, 1e-2
+"""What keeps features small where the images they are made from are all alike."""
 CONSTANT = 0.3  # the last feature, in place of a bias
 HEAD_RIDGE = 1e-3  # of the mean squared feature, where the head starts
 AT_ONCE = 4096
@@ -41,14 +43,14 @@ class FeatureMap:
         blocks = [net.embed(pool)]
         if with_scattering:
             blocks.append(scattering(pool.to(device)))
-        scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(1e-6) for b in blocks])
+        scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(LEAST_BLOCK) for b in blocks])
         rows = torch.cat([b * s for b, s in zip(blocks, scales, strict=True)], dim=1)
         centre = rows.mean(0)
         rows = rows - centre
         values, vectors = torch.linalg.eigh((rows.T @ rows).double() / len(rows))
         values = values.clamp_min(0)
-        gains = (values + RIDGE * values[-1]).rsqrt()
-        length = float((values * gains**2).sum().sqrt())
+        gains = (values + (RIDGE * values[-1]).clamp_min(LEAST_RIDGE)).rsqrt()
+        length = float((values * gains**2).sum().sqrt().clamp_min(LEAST_LENGTH))
         whitening = (vectors * (gains / length)).float().to(device)
         return FeatureMap(net, scales, centre, whitening)
 
@@ -106,9 +108,13 @@ def first_head(rows: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 def gradient_factors(
     weights: torch.Tensor, rows: torch.Tensor, places: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy's gradient at a linear head, record by record, as left (outer) right."""
+    """Cross-entropy's gradient at a linear head, record by record, as left (outer) right; zeros
+    for a record of a class that the head does not have."""
     residuals = functional.softmax(rows @ weights.T, dim=1)
-    residuals[torch.arange(len(places), device=rows.device), places.to(rows.device)] -= 1
+    places = places.to(rows.device)
+    known = (places >= 0) & (places < len(weights))
+    residuals[known, places[known]] -= 1
+    residuals[~known] = 0
     return residuals, rows
 
 
@@ -149,7 +155,7 @@ def multipliers(mu: float, share: float, steps: int) -> tuple[float, float]:
 
 
 def places_in(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The place of each label in `order`, for labels that are all there."""
-    lookup = torch.full((max(order) + 1,), -1, dtype=torch.int64)
+    """The place of each label in `order`, -1 for one that is not there."""
+    lookup = torch.full((max(order) + 2,), -1, dtype=torch.int64)
     lookup[list(order)] = torch.arange(len(order))
-    return lookup[labels.cpu()]
+    return lookup[labels.cpu().clamp(max=max(order) + 1)]

@@ -144,7 +144,9 @@ class SketchTeach(Method):
 
 def recipe_of(cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget) -> Recipe:
     """The recipe of a party that releases alone."""
-    alone = Task(task.data, 0, 1, (facts,), held_classes(task, facts), task.seen)
+    held = held_classes(task, facts)
+    earlier = tuple(name for name in task.seen if name not in task.classes)
+    alone = Task(task.data, 0, 1, (facts,), held, (*earlier, *held))
     return Recipe.of(cfg, alone, budget, facts.records)
 
 

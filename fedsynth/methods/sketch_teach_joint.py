@@ -125,6 +125,7 @@ class SketchTeachJoint(Method):
         recipe = self._recipe(cfg, plan.task, plan.budget)
         if request.kind in QUESTIONS:
             asked = Question(request.kind, recipe.sketch, plan.task.classes, request.arrays)
+            asked.require_whole(recipe.cells)
             multiplier = recipe.sketch_multipliers[asked.number]
             total = asked.answer(private, guard, noise_multiplier=multiplier, at=cfg.at)
         else:
@@ -169,10 +170,11 @@ class SketchTeachJoint(Method):
             key=key,
             device=parties.device,
         )
-        features = {**lesson.features.arrays(), "order": torch.tensor(lesson.order)}
-        digest = features_digest(features)
-        head = lesson.head()
-        for step in parties.rounds(recipe.steps, head.state):
+        own = lesson.features.arrays()  # in the state too: parties go by every bit of them
+        features = {**own, "order": torch.tensor(lesson.order)}
+        head, digest = lesson.head(), ""
+        for step in parties.rounds(recipe.steps, {**head.state, **own}):
+            digest = digest or features_digest(features)
             arrays = {"weights": head.weights, **(features if step == 0 else {})}
             number = len(QUESTIONS) + step
             request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})

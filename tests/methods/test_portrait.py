@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fedsynth.methods._portrait import Portrait, Sitting, laid_out
-from fedsynth.methods._questions import COMMON, MEANS, Question
+from fedsynth.methods._questions import COMMON, COUNT, MEANS, Question
 from fedsynth.methods._sketch import Sketch
 from fedsynth.models.dct import images_of
 from fedsynth.privacy.outer import clipped_outer_sum
@@ -143,6 +143,47 @@ def test_classes_that_are_all_noise_still_give_finite_images(cells: int, seed: i
         assert torch.isfinite(images).all()
         assert torch.isfinite(norms).all()
         assert (norms >= 0).all()
+
+
+@pytest.mark.parametrize("each", [50, 6000])
+def test_counts_and_norms_lean_on_what_all_classes_have_where_noise_is_large(each: int) -> None:
+    """Against dividing noised sums by noised counts: far better for small classes, no worse for
+    large ones; no class is black or brighter than white."""
+    names, multiplier, shapes = tuple(range(10)), 15.0, len(SKETCH.places)
+    generator = torch.Generator().manual_seed(each)
+    counts = each * (0.865 + 0.03 * torch.arange(10))
+    norms = 0.1 + 0.01 * torch.arange(10)
+    truth = torch.zeros(10, SKETCH.width)
+    truth[:, 0], truth[:, shapes] = 0.9, norms
+    found: dict[str, list[torch.Tensor]] = {"own": [], "naive": []}
+    for _ in range(20):
+        noise = torch.randn(10, SKETCH.width + 1, generator=generator)
+        sums = torch.cat([truth * counts[:, None], COUNT * counts[:, None]], 1)
+        sums += SKETCH.longest * multiplier * noise
+        sitting = Sitting(
+            lambda _, sums=sums: sums, SKETCH, names, multipliers=(multiplier,), records=each * 10
+        )
+        _, means, _ = sitting._means()
+        found["own"].append(means[:, shapes] - norms)
+        naive = (sums[:, -1] / COUNT).clamp_min(0.1 * each)
+        found["naive"].append(sums[:, shapes] / naive - norms)
+        assert float(means[:, shapes].min()) > 0
+        assert float(means[:, shapes].max()) <= 0.5
+    own, naive = (float(torch.stack(found[name]).square().mean()) for name in ("own", "naive"))
+    assert own < (0.1 if each == 50 else 1.0) * naive
+
+
+def test_one_class_has_as_many_records_as_there_are() -> None:
+    """Their number is public, so that noise in the count says nothing."""
+
+    def ask(question: Question) -> torch.Tensor:
+        answer = torch.zeros(question.shape)
+        answer[..., -1] = 1e6
+        return answer
+
+    sitting = Sitting(ask, SKETCH, NAMES[:1], multipliers=MULTIPLIERS, records=50)
+    counts, _, _ = sitting._means()
+    assert counts.tolist() == [50.0]
 
 
 def test_every_question_waits_for_the_answers_before_it_and_tells_only_public_things() -> None:

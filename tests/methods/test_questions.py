@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.errors import UserError
 from fedsynth.methods._questions import CELLS, COMMON, MEANS, QUESTIONS, SPREADS, Question, nearest
 from fedsynth.methods._sketch import Sketch
 from fedsynth.privacy.private import Records
@@ -98,6 +102,29 @@ def test_a_party_without_records_of_the_classes_answers_all_the_same() -> None:
         rows, groups = asked(SPREADS).grouped(records)
         assert rows.shape == (len(records.labels), 5)
         assert (groups == -1).all()
+
+
+def broken(known: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """What a question knows, with something missing, too short, too long, too much or of another
+    type. Any number of directions will do."""
+    yield {**known, "more": torch.zeros(1)}
+    for name, value in known.items():
+        yield {k: v for k, v in known.items() if k != name}
+        yield {**known, name: value.double()}
+        for dim in range(1 if name == "basis" else value.dim()):
+            yield {**known, name: value.narrow(dim, 0, value.shape[dim] - 1)}
+            yield {**known, name: torch.cat([value, value.narrow(dim, 0, 1)], dim)}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_question_that_is_not_whole_is_refused(kind: str) -> None:
+    """Where a row is missing, only some records would notice."""
+    whole, cells = asked(kind), 2 if kind == CELLS else 1
+    known = {k: v for k, v in whole.known.items() if kind == CELLS or k != "centres"}
+    dataclasses.replace(whole, known=known).require_whole(cells)
+    for wrong in broken(known):
+        with pytest.raises(UserError, match=f"asks '{kind}' with "):
+            dataclasses.replace(whole, known=wrong).require_whole(cells)
 
 
 def test_shapes_are_those_of_the_answers() -> None:

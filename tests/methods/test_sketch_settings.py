@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fedsynth.core import Budget, PartyFacts, Task
@@ -11,6 +13,7 @@ from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import (
     multipliers,
 )
+from fedsynth.methods.sketch_teach import recipe_of
 from fedsynth.settings import build
 
 
@@ -82,3 +85,23 @@ def test_the_sketch_cannot_have_everything() -> None:
         build(SketchTeachConfig, {"share": 1.0}, "sketch_teach")
     _, teacher = multipliers(0.268, 0.999999, 60)
     assert teacher > 20 * multipliers(0.268, 0.4, 60)[1]
+
+
+def test_where_one_class_is_all_a_teacher_would_know_the_sketch_has_nearly_everything() -> None:
+    """Nothing can be learned from records of one class, unless earlier ones are shown beside."""
+    one, two = (PartyFacts(i, 6000, {c: 6000 // len(held) for c in held})
+                for i, held in enumerate(((3,), (1, 2))))  # fmt: skip
+    facts, budget = datasets.info("mnist").facts, Budget(1.0, 1e-5)
+    together = Task(facts, 0, 1, (one, two), (1, 2, 3), (1, 2, 3))
+    later = Task(facts, 1, 2, (one,), (3,), (1, 2, 3))
+    cfg = SketchTeachConfig()
+    for task_, party, changes, lone in (
+        (together, one, {}, True),
+        (together, two, {}, False),
+        (later, one, {}, False),
+        (later, one, {"negatives": 0}, True),
+    ):
+        found = recipe_of(dataclasses.replace(cfg, **changes), task_, party, budget)
+        assert ((found.share, found.steps) == (0.99, 2)) == lone
+    chosen = recipe_of(build(SketchTeachConfig, {"share": 0.5}), together, one, budget)
+    assert chosen.share == 0.5

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tiny_runs as tiny
 import torch
+from guarded import guard
 
 from fedsynth.core import PartyFacts, Request
 from fedsynth.errors import UserError
+from fedsynth.methods import method
 from fedsynth.methods._sketch_settings import SketchTeachConfig
 from fedsynth.methods.sketch_teach_joint import _rows, features_digest, keep_features
 from fedsynth.privacy.private import Private, Records
@@ -45,3 +48,35 @@ def test_a_party_keeps_features_under_what_they_are_and_misses_what_it_was_not_s
     records, (rows, places) = seen[0]
     assert torch.equal(rows, features(records.pixels()))
     assert places.tolist() == [1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("kind", ["common", "spreads"])
+def test_whether_a_party_refuses_a_broken_question_says_nothing_about_its_records(
+    kind: str, tmp_path: Path
+) -> None:
+    """The means of one class are missing: parties with and without records of it refuse alike,
+    and nothing is charged."""
+    job = tiny.tiny_job("sketch_teach_joint", tmp_path / "run", "together", {"pose": "none"})
+    plan, joint = job.plan(0), method("sketch_teach_joint")
+    width = 6 + 1  # the corner of 3 x 3, and the norm
+    whole = {
+        "means": torch.zeros(10, width),
+        "basis": torch.eye(width),
+        "radii": torch.ones(10, 1),
+    }
+    for name in ("nobody", "everybody"):
+        held = torch.arange(6) % 9 if name == "nobody" else torch.arange(4, 10)
+        images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
+        facts = PartyFacts(0, 6, dict.fromkeys(range(10), 1))
+        party = Private(Records(images, held), facts, workshop=tmp_path, fingerprint="x")
+        ledger = tmp_path / name
+
+        def put(arrays: dict[str, torch.Tensor]) -> None:
+            share = guard(ledger, plan=plan.of(0), budget=job.budget)  # noqa: B023
+            joint.party(job.config, plan, party, Request(kind, 1, arrays=arrays), share)  # noqa: B023
+
+        with pytest.raises(UserError, match="radii"):
+            put({**whole, "means": whole["means"][:9]})
+        assert not (ledger / "ledger.jsonl").exists()
+        put(whole)
+        assert (ledger / "ledger.jsonl").exists()

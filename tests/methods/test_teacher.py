@@ -11,6 +11,7 @@ from fedsynth.methods._teacher import (
     Head,
     first_head,
     gradient_factors,
+    places_in,
 )
 from fedsynth.models.poolnet import PoolNet
 from fedsynth.randomness import default_seed, torch_generator
@@ -34,6 +35,17 @@ def test_gradient_factors_are_the_gradients_of_single_records() -> None:
         torch.testing.assert_close(torch.outer(left[i], right[i]), slope, rtol=1e-4, atol=1e-6)
         product = float(left[i].norm() * right[i].norm())
         assert float(slope.norm()) == pytest.approx(product, rel=1e-4)
+
+
+def test_a_record_of_a_class_that_the_head_lacks_says_nothing() -> None:
+    """Whatever order and weights a party is sent: it neither fails nor teaches another class."""
+    rows, labels = rows_and_labels()
+    places = places_in(labels, [3, 0, 1])
+    assert places.tolist() == [1, 2, -1, 0] * 3
+    for classes in (3, 2):
+        left, _ = gradient_factors(torch.zeros(classes, 7), rows, places)
+        silent = (places < 0) | (places >= classes)
+        assert torch.equal(left.abs().sum(1) == 0, silent)
 
 
 def test_the_head_is_a_heavy_ball_whose_second_half_is_averaged() -> None:
@@ -79,6 +91,15 @@ def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(
     off = covariance - torch.diag(covariance.diagonal())
     assert float(off.abs().max()) < 1e-2 * float(covariance.diagonal().max())
     torch.testing.assert_close(features(pool[7:9]), rows[7:9], rtol=1e-3, atol=1e-4)
+
+
+def test_images_that_are_all_alike_make_no_feature_explode() -> None:
+    with default_seed("features"):
+        net = PoolNet(4, 3, 28).eval()
+    features = FeatureMap.fit(net, torch.zeros(50, 1, 28, 28), with_scattering=True)
+    rows = features(torch.rand(20, 1, 28, 28, generator=torch_generator("others")))
+    assert rows.isfinite().all()
+    assert float(rows.norm(dim=1).max()) < 1e6
 
 
 def test_features_travel_as_arrays() -> None:
