@@ -44,7 +44,9 @@ class RunConfig:
         "methods to compare; default: the scenario's. "
         + "; ".join(f"{word}: {about}" for word, about in GROUPS.items()),
     )
-    epsilon: tuple[float, ...] = setting((1.0, 10.0), "budget(s) of each party", above=0)
+    epsilon: tuple[float, ...] = setting(
+        (1.0, 10.0), "budget(s) of each party", above=0, finite=False
+    )
     delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
     unit: str = setting(
         "record",

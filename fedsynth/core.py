@@ -100,8 +100,8 @@ class Task:
 class Work:
     """A unit of computation that is repeated, for time estimates: see `engine.estimate`."""
 
-    # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step), or
-    # "teachers" (a round of DataLens's)
+    # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step),
+    # "scattering" (the transform), or "teachers" (a round of DataLens's)
     kind: str
     width: int  # of the ConvNet; hidden units of a teacher
     batch: int  # records, or teachers
@@ -135,6 +135,7 @@ class Plan:
     budget: Budget
     parties: tuple[PartyPlan, ...]
     rounds: int = 1
+    images: int | None = None  # in the outcome, where bytes and settings do not tell
     curator_work: tuple[Work, ...] = ()
     assumes: tuple[str, ...] = ()  # facts treated as public that a careful reader should know
     cautions: tuple[str, ...] = ()  # what is allowed and still deserves a word

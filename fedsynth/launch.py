@@ -46,25 +46,24 @@ def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
 
 def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
     """Go on with the run in `folder`. Only keys that change no result may be given."""
+    config = begun(folder, overrides)
+    with in_use(folder):
+        run = RunDirectory.open(folder)
+        _need_data(config)
+        return _carry_out(config, run, quiet)
+
+
+def begun(folder: Path, overrides: Mapping[str, Any]) -> Config:
+    """What the run in `folder` was started with, and these of the keys that change no result."""
     for key in overrides:
         if key not in RESUMABLE:
             raise UserError(
                 f"{key}= cannot be changed on --resume, the run goes on as it was started."
                 f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
             )
-    if not folder.is_dir():
-        RunDirectory.open(folder)  # says what is wrong with it
-    with in_use(folder):
-        return _go_on(folder, overrides, quiet)
-
-
-def _go_on(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
-    run = RunDirectory.open(folder)
-    values = run.read_config()
+    values = RunDirectory.read(folder).read_config()
     about = str(values.pop("about", ""))
-    config = assemble([values, {**overrides, "out": str(folder)}], None, about)
-    _need_data(config)
-    return _carry_out(config, run, quiet)
+    return assemble([values, {**overrides, "out": str(folder)}], None, about)
 
 
 def _fresh_folder(config: Config) -> Path:

@@ -24,7 +24,7 @@ Usage: python -m fedsynth.run scenario=NAME [key=value ...] [options]
 If these parties each released something differentially private, what could the receiver learn to do
 with it, what would it cost in privacy, and is that cost true? fedsynth simulates it.
 
-  python -m fedsynth.run scenario=split_mnist                   the main comparison, about 6 minutes
+  python -m fedsynth.run scenario=split_mnist                   the main comparison, about 5 minutes
   python -m fedsynth.run scenario=split_mnist preset=smoke      the same in less than a minute
   python -m fedsynth.run scenario=split_mnist --plan            what it would cost; reads no data
   python -m fedsynth.run scenario=split_mnist method=psg epsilon=1,10 seed=0,1,2 psg.spc=20
@@ -109,8 +109,11 @@ def _run(command: Command, arguments: list[str]) -> int:
 
     overrides = parse_overrides(command.overrides)
     if command.resume is not None:
-        from fedsynth.launch import resume
+        from fedsynth.launch import begun, resume
 
+        if "--plan" in command.flags:
+            print_plan(begun(Path(command.resume), overrides))
+            return 0
         return resume(Path(command.resume), overrides, "--quiet" in command.flags)
     config = resolve(overrides)
     if "--plan" in command.flags:

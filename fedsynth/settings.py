@@ -28,6 +28,7 @@ def setting(
     below: float | None = None,
     at_least: float | None = None,
     at_most: float | None = None,
+    finite: bool = True,
 ) -> Any:
     """A dataclass field with its one-line documentation and its limits."""
     limits = {
@@ -36,6 +37,7 @@ def setting(
         "below": below,
         "at_least": at_least,
         "at_most": at_most,
+        "finite": finite,
     }
     return dataclasses.field(default=default, metadata={"about": about, **limits})
 
@@ -115,6 +117,8 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
             raise UserError(
                 f"{key}={item!r} is unknown.{nearest(item, choices)} Allowed: {allowed}."
             )
+        if limits.get("finite") and isinstance(item, float) and math.isinf(item):
+            raise UserError(f"{key}={item!r} must be a finite number.")
         if limits.get("above") is not None and not item > limits["above"]:
             raise UserError(f"{key}={item!r} must be above {limits['above']:g}.")
         if limits.get("below") is not None and not item < limits["below"]:
@@ -127,4 +131,10 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
 
 def describe(cls: type) -> list[tuple[str, Any, str]]:
     """(name, default, documentation) of every field, for `--help` and `--list`."""
-    return [(f.name, f.default, f.metadata.get("about", "")) for f in dataclasses.fields(cls)]
+    return [(f.name, f.default, _about(f.metadata)) for f in dataclasses.fields(cls)]
+
+
+def _about(metadata: Mapping[str, Any]) -> str:
+    """What a field is for, and what it may hold where that is a choice."""
+    about, choices = metadata.get("about", ""), metadata.get("choices")
+    return f"{about} ({', '.join(map(str, choices))})" if about and choices else about

@@ -9,6 +9,7 @@ interrupted ones resumed.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,23 +20,26 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from fedsynth.config import PRESETS, parse_overrides, resolve
+from fedsynth.config import PRESETS, Config, parse_overrides, resolve
 from fedsynth.errors import UserError, unknown
 from fedsynth.launch import RESUMABLE
 from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.files import atomic_write, disk_errors, make_directories
 from fedsynth.report.store import CONFIG, RunDirectory
 from fedsynth.report.tables import epsilon_words, frame
+from fedsynth.run import print_plan
 
 SCENARIO, DATA = "sketch_study", "mnist,fashion_mnist"
-FLAGS = ("--quiet", "--help")
+FLAGS = ("--plan", "--quiet", "--help")
 TABLE, NUMBERS, FIGURE = "README.md", "table.csv", "accuracy.png"
 USAGE = f"""\
-Usage: python -m fedsynth.study [data={DATA}] [preset=laptop] [out=runs/study] [key=value ...]
+Usage: python -m fedsynth.study [data={DATA}] [preset=laptop] [out=FOLDER] [key=value ...]
 
-Runs scenario={SCENARIO} (or the one given) once for every data set, below `out`, and writes one
-table there: mean over the draws (`seed`) of the mean over the students (`evaluation.nets`), with
-both deviations; of several budgets, a figure too. The same command goes on after an interruption.
+Runs scenario={SCENARIO} (or the one given) once for every data set, below `out` (usually
+runs/SCENARIO-PRESET; a study with other settings needs another), and writes one table there: mean
+over the draws (`seed`) of the mean over the students (`evaluation.nets`), with both deviations; of
+several budgets, a figure too. The same command goes on after an interruption.
+--plan prints what every run would do and cost, and stops.
 Other keys: those of `python -m fedsynth.run --help`."""
 
 Runner = Callable[[Sequence[str]], int]
@@ -60,8 +64,8 @@ class Study:
             key, _, value = word.partition("=")
             if word.startswith("-"):
                 flags.append(word)
-            elif key in own and value:
-                own[key] = value
+            elif key in own:
+                own[key] = _given(key, value)
             else:
                 words.append(word)
         if strange := [flag for flag in flags if flag not in FLAGS]:
@@ -69,11 +73,16 @@ class Study:
         if own["preset"] not in PRESETS:
             raise unknown("preset", own["preset"], PRESETS)
         words = [f"scenario={own['scenario']}", f"preset={own['preset']}", *words]
-        names = tuple(dict.fromkeys(own["data"].split(",")))
-        for name in names:
-            resolve(parse_overrides([*words, f"data={name}"]))
+        names = tuple(dict.fromkeys(_given("data", name) for name in own["data"].split(",")))
         stem = f"{Path(own['scenario']).stem}-{own['preset']}"
-        return Study(names, Path(own["out"] or f"runs/{stem}"), tuple(words), tuple(flags))
+        study = Study(names, Path(own["out"] or f"runs/{stem}"), tuple(words), tuple(flags))
+        for name in names:
+            study.config(name)
+        return study
+
+    def config(self, name: str) -> Config:
+        """The configuration of the run on one data set."""
+        return resolve(parse_overrides([*self.words, f"data={name}"]))
 
     def run(self, runner: Runner) -> int:
         """Every data set in turn, then the table. The exit code of the first run that fails."""
@@ -82,7 +91,8 @@ class Study:
             if self._begun(place, name) and RunDirectory(place).finished:
                 continue
             anew = [*self.words, f"data={name}", f"out={place}"]
-            words = ["--resume", str(place)] if (place / CONFIG).is_file() else anew
+            more = [word for word in self.words if word.partition("=")[0] in RESUMABLE]
+            words = ["--resume", str(place), *more] if (place / CONFIG).is_file() else anew
             if code := runner([*words, *self.flags]):
                 return code
         rows = table(
@@ -103,8 +113,7 @@ class Study:
         """Whether this run is there already; one with other settings is not this study's."""
         if not (place / CONFIG).is_file():
             return False
-        config = resolve(parse_overrides([*self.words, f"data={name}"]))
-        now = yaml.safe_load(yaml.safe_dump(config.as_dict()))  # as the file has it
+        now = yaml.safe_load(yaml.safe_dump(self.config(name).as_dict()))  # as the file has it
         then = RunDirectory(place).read_config()
         other = [k for k in now if k not in (*RESUMABLE, "out") and now[k] != then.get(k)]
         if other:
@@ -116,8 +125,8 @@ class Study:
 
     def page(self, rows: pd.DataFrame) -> str:
         """The table for readers, with the command that makes it."""
-        command = " ".join(["python -m fedsynth.study", f"data={','.join(self.data)}", *self.words])
-        return f"`{command}`\n\n{markdown(rows)}\n"
+        words = [f"data={','.join(self.data)}", *self.words, f"out={self.folder}"]
+        return f"`python -m fedsynth.study {shlex.join(words)}`\n\n{markdown(rows)}\n"
 
 
 def table(metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -169,6 +178,12 @@ def markdown(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def _given(key: str, value: str) -> str:
+    if not value:
+        raise UserError(f"{key}= is empty: give a value, or leave the key out.")
+    return value
+
+
 def in_a_process(words: Sequence[str]) -> int:
     """One run, in a process of its own: its engine ends with it, and it ends with the study."""
     process = subprocess.Popen([sys.executable, "-m", "fedsynth.run", *words])
@@ -189,7 +204,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0
     try:
-        return Study.parse(words).run(in_a_process)
+        study = Study.parse(words)
+        if "--plan" in study.flags:
+            for name in study.data:
+                print_plan(study.config(name))
+            return 0
+        return study.run(in_a_process)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

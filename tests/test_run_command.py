@@ -272,7 +272,7 @@ def refused(words: list[str], capsys, tmp_path: Path) -> str:
     [
         (["--plam"], r"unknown option '--plam'\. Did you mean '--plan'\?"),
         (["--resume"], r"--resume needs the run directory"),
-        (["--resume", "nowhere"], r"nowhere does not exist: there is no run to resume"),
+        (["--resume", "nowhere"], r"nowhere does not exist: there is no run there"),
         (["--resume", "."], r"is not a run directory"),
         (["metod=psg"], r"unknown key 'metod'\. Did you mean 'method'"),
         (["method=pgs"], r"unknown method 'pgs'\. Did you mean 'psg'"),
@@ -330,6 +330,14 @@ def test_a_foreign_directory_is_not_written_to(capsys, tmp_path):
     Path("photos/cat.png").write_bytes(b"cat")
     said = refused([*TINY, "method=ldpdc", "out=photos"], capsys, tmp_path)
     assert "out=photos is not empty and is not a run directory" in said
+
+
+def test_the_plan_of_a_run_that_is_there_is_printed_and_nothing_is_done(finished, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert main(["--resume", str(finished), "--plan"]) == 0
+    text = capsys.readouterr().out
+    assert len(re.findall(r"│ ldpdc +│", text)) == 4  # two budgets, two stages
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
 
 
 def test_only_what_changes_no_result_may_be_given_on_resume(finished, capsys, tmp_path):

@@ -25,6 +25,7 @@ class Oven:
     light: bool = setting(False, "light")
     share: float = setting(0.5, "part of the power", below=1)
     extra: dict[str, Any] | None = setting(None, "anything")  # noqa: RUF009
+    patience: float = setting(1.0, "of the cook", finite=False)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ class Oven:
         ({"levels": [1, "x"]}, r"oven\.levels='x' is not a whole number"),
         ({"light": "yes"}, r"oven\.light='yes' is not true or false"),
         ({"share": 1}, r"oven\.share=1\.0 must be below 1"),
+        ({"share": float("-inf")}, r"oven\.share=-inf must be a finite number"),
         ({"extra": 3}, r"oven\.extra=3 is not a mapping"),
     ],
 )
@@ -60,6 +62,7 @@ def test_values_are_converted_to_their_types():
     assert type(made.minutes) is int
     assert build(Oven, {"minutes": None, "levels": []}) == Oven(levels=())
     assert build(Oven, {}) == Oven()
+    assert build(Oven, {"patience": "inf"}).patience == math.inf
 
 
 @given(st.one_of(st.integers(), st.floats(), st.text(max_size=5), st.booleans(), st.none()))
@@ -78,4 +81,5 @@ def test_a_number_is_what_python_takes_for_one_but_no_truth_value_and_no_nan(val
 
 def test_every_field_is_described():
     assert describe(Oven)[0] == ("degrees", 180.0, "heat")
+    assert describe(Oven)[2] == ("mode", "fan", "where heat comes from (fan, grill)")
     assert [name for name, *_ in describe(Oven)] == list(Oven.__dataclass_fields__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import signal
 import subprocess
 import sys
@@ -108,7 +109,10 @@ def test_options_of_a_run_are_handed_on(tmp_path: Path) -> None:
 
 def test_other_words_do_not_go_on_with_a_study(tmp_path: Path) -> None:
     assert study(tmp_path).run(Runs()) == 0
-    study(tmp_path, "workers=1").run(Runs(failing=1))  # changes no result
+    (tmp_path / "mnist" / REPORT).unlink()
+    runs = Runs()
+    study(tmp_path, "workers=1").run(runs)  # changes no result, and is handed on
+    assert runs.calls == [("--resume", str(tmp_path / "mnist"), "workers=1")]
     with pytest.raises(UserError, match=r"other settings \(sketch_teach\)"):
         study(tmp_path, "sketch_teach.labels=soft").run(Runs())
     assert (tmp_path / "mnist" / CONFIG).is_file()
@@ -120,6 +124,9 @@ def test_mistakes_are_told_before_anything_runs(
     for word, said in (
         ("data=mnist,fashion", "unknown data set 'fashion'"),
         ("--resume", "unknown option '--resume'"),
+        ("data=", "data= is empty"),
+        ("data=mnist,", "data= is empty"),
+        ("scenario=", "scenario= is empty"),
         ("preset=big", "unknown preset 'big'"),
         ("sketch_teach.label=soft", "Did you mean"),
     ):
@@ -127,6 +134,22 @@ def test_mistakes_are_told_before_anything_runs(
         assert said in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
     assert main(["--help"]) == 0
+
+
+def test_a_plan_of_every_run_is_printed_and_nothing_is_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data=mnist,shapes", "preset=smoke", f"out={tmp_path / 'study'}", "--plan"]
+    assert main([*words, "sketch_teach.pool_steps=1", "evaluation.max_images=10"]) == 0
+    assert capsys.readouterr().out.count("sketch_study, preset smoke") == 2
+    assert not (tmp_path / "study").exists()
+
+
+def test_the_table_names_a_command_that_can_be_given_again(tmp_path: Path) -> None:
+    folder = tmp_path / "my study"
+    assert study(folder).run(Runs()) == 0
+    command = (folder / TABLE).read_text(encoding="utf-8").split("`")[1]
+    assert Study.parse(shlex.split(command)[3:]) == study(folder)
 
 
 def test_the_paper_preset_is_the_whole_study() -> None:

@@ -14,6 +14,7 @@ from fedsynth.engine.machine import pin_threads
 from fedsynth.methods._matching import MatchedImages, MatchingConfig
 from fedsynth.models.classifiers import make_convnet
 from fedsynth.models.gradients import loss_and_gradients
+from fedsynth.models.scattering import scattering
 from fedsynth.models.teacher_shape import TeacherShape, initial
 from fedsynth.models.teacher_stack import TeacherStack, adam_step
 from fedsynth.models.window_products import windows
@@ -42,6 +43,9 @@ def _probe(kind: str, width: int, data: DataFacts) -> float:
     pin_threads(1)
     if kind == "teachers":
         return _best(_teachers_round(width, data))
+    if kind == "scattering":
+        half = torch.full((PROBE, *data.shape), 0.5)
+        return _best(lambda: scattering(half))
     if data.kind == TABLE:
         with default_seed("probe"):
             net: nn.Module = classifier("mlp", data.shape, data.classes)
@@ -65,7 +69,7 @@ def _probe(kind: str, width: int, data: DataFacts) -> float:
     return _best({"gradient": gradient, "match": match, "train": train}[kind])
 
 
-def _best(run: Callable[[], None]) -> float:
+def _best(run: Callable[[], object]) -> float:
     """Seconds of the fastest of a few runs."""
     best = float("inf")
     for _ in range(REPEATS):

@@ -27,22 +27,22 @@ AUTO = "auto"
 POSES = (AUTO, "none", "slant")
 CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
     DIGITS: (
-        {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8, "spc": 8000}
+        {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8}
         | {"moved": 1.0, "elastic": 0.6, "enriched": 1.0},
-        {"frequencies": 20, "cells": 8, "share": 0.4, "steps": 100, "momentum": 0.9, "spc": 8000}
+        {"frequencies": 20, "cells": 8, "share": 0.4, "steps": 100, "momentum": 0.9}
         | {"moved": 1.0, "elastic": 0.6, "enriched": 1.0},
     ),
     CLOTHES: (
-        {"frequencies": 24, "cells": 1, "share": 0.7, "steps": 60, "momentum": 0.8, "spc": 8000}
+        {"frequencies": 24, "cells": 1, "share": 0.7, "steps": 60, "momentum": 0.8}
         | {"moved": 0.0, "elastic": 0.3, "enriched": 0.5},
-        {"frequencies": 24, "cells": 8, "share": 0.6, "steps": 100, "momentum": 0.9, "spc": 8000}
+        {"frequencies": 24, "cells": 8, "share": 0.6, "steps": 100, "momentum": 0.9}
         | {"moved": 0.0, "elastic": 0.3, "enriched": 0.3},
     ),
 }
 TEMPERATURE = 1.15
 DIGITS_APART = 1.5  # temperature where others hold the other digits: no teacher sees images of all
 USUAL = 6000  # records a class for which the two columns were chosen
-SMALL = 50  # images a class, where they are optimised and their number is left open
+LARGE, SMALL = 8000, 50  # images a class, drawn or optimised, where their number is left open
 LONE = {"share": 0.99, "steps": 2}
 """Where there is one class and no other to tell it from, a teacher has nothing to learn."""
 FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
@@ -65,7 +65,7 @@ class SketchTeachConfig:
     """Settings of sketch_teach; none: chosen by data set and budget (`CHOSEN`)."""
 
     spc: int | None = setting(
-        None, f"synthetic images a class; none: by budget, or {SMALL} if optimised", at_least=1
+        None, f"synthetic images a class; none: {LARGE}, or {SMALL} if optimised", at_least=1
     )
     optimise: str = setting(
         NONE, "whether few images are matched to a large set, and in what", choices=WAYS
@@ -73,7 +73,7 @@ class SketchTeachConfig:
     optimise_steps: int = setting(200, "steps of that matching", at_least=1)
     optimise_from: int = setting(1000, "images a class of the large set", at_least=1)
     labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
-    prior: str = setting(AUTO, f"what is assumed of pictures: auto, {', '.join(PRIORS)}")
+    prior: str = setting(AUTO, "what is assumed of pictures", choices=(AUTO, *PRIORS))
     pose: str = setting(AUTO, "what is taken out of a shape first", choices=POSES)
     scattering: bool = setting(True, "scattering features beside those of the pool-net")
     frequencies: int | None = setting(
@@ -164,8 +164,6 @@ class Recipe:
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
         pose = usual_pose if cfg.pose == AUTO else cfg.pose
-        if cfg.optimise != NONE:
-            chosen["spc"] = _few(cfg)
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         sketch, teacher = multipliers(mu, chosen["share"], steps)
@@ -178,7 +176,7 @@ class Recipe:
             chosen["share"],
             steps,
             chosen["momentum"],
-            round(chosen["spc"]),
+            (cfg.spc or LARGE) if cfg.optimise == NONE else _few(cfg),
             chosen["temperature"],
             chosen["moved"],
             chosen["elastic"],

@@ -70,7 +70,12 @@ class SketchTeach(Method):
     def plan(self, cfg: SketchTeachConfig, task: Task, budget: Budget) -> Plan:
         parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        recipes = (recipe_of(cfg, task, facts, budget) for facts in task.parties)
+        images = sum(
+            recipe.spc * len(facts.class_counts)
+            for recipe, facts in zip(recipes, task.parties, strict=True)
+        )
+        return Plan(self.name, task, budget, parties, images=images, assumes=assumes)
 
     def _party_plan(
         self, cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget
@@ -86,7 +91,7 @@ class SketchTeach(Method):
             steps=len(recipe.sketch_multipliers) + recipe.steps,
             noise_multiplier=recipe.teacher_multiplier,
             bytes_up=held * recipe.spc * image + soft,
-            bytes_down=strangers * cfg.negatives * image,
+            bytes_down=strangers * min(cfg.negatives, recipe.spc) * image,
             work=(*work_of(cfg, facts.records), *made_work(cfg, recipe, held)),
         )
 
@@ -176,7 +181,8 @@ def rows_and_places(
 
 def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[Work, ...]:
     """Features of so many images, each about a forward pass, and so many steps of training."""
-    return (Work("train", cfg.width, BATCH, images // (3 * BATCH) + steps),)
+    training = Work("train", cfg.width, BATCH, images // (3 * BATCH) + steps)
+    return (training, Work("scattering", 1, images, 1)) if cfg.scattering else (training,)
 
 
 def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[Work, ...]:

@@ -110,6 +110,7 @@ class SketchTeachJoint(Method):
             budget,
             parties,
             rounds=len(recipe.sketch_multipliers) + recipe.steps,
+            images=recipe.spc * len(task.classes),
             curator_work=made_work(cfg, recipe, len(task.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )

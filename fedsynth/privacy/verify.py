@@ -3,16 +3,19 @@
 Every chain of hashes in the file (one a job and party) is followed from its first line, and what
 its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it. Whether a
 record or a user is protected is no matter of the events: it is read from the run's `config.yaml`
-where the ledger still lies beside it, and asked for otherwise.
+where the ledger still lies beside it, and asked for otherwise. Nor can a chain tell that its last
+lines are gone: a run's whole ledger is held against the epsilons in its `metrics.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,6 +25,8 @@ from fedsynth.privacy.accounting import cross_check, epsilon
 from fedsynth.privacy.events import describe
 from fedsynth.privacy.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
+from fedsynth.report.metrics import Metric, MetricsFile
+from fedsynth.report.store import CONFIG, METRICS, release_name
 
 DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 
@@ -49,11 +54,35 @@ def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
 def unit_of(ledger: Path) -> str:
     """What the run protects by its own configuration, found in the folders above the ledger."""
     for folder in ledger.resolve().parents[:DEPTH]:
-        if (folder / "config.yaml").is_file():
-            config = yaml.safe_load((folder / "config.yaml").read_text())
-            if isinstance(config, dict) and config.get("unit") in UNITS:
-                return str(config["unit"])
+        unit = _run_of(folder / ledger.name).get("unit")
+        if unit in UNITS:
+            return str(unit)
     return "unit not in the ledger (--unit names it)"
+
+
+def _run_of(ledger: Path) -> dict[str, Any]:
+    """The configuration of the run whose ledger this is; empty where it does not lie beside it."""
+    if not ledger.with_name(CONFIG).is_file():
+        return {}
+    config = yaml.safe_load(ledger.with_name(CONFIG).read_text())
+    return config if isinstance(config, dict) else {}
+
+
+def check_against(numbers: Path, found: Sequence[Account]) -> None:
+    """Refuse a ledger whose chains do not come to what the run's `metrics.csv` says was spent."""
+    said: dict[str, Metric] = {}
+    for row in MetricsFile(numbers).read():
+        if row.metric == "epsilon_pld" and math.isfinite(row.value):
+            name = release_name(row.method, row.epsilon, row.seed)
+            said[name] = max(row, said.get(name, row), key=lambda row: row.stage)
+    for name, row in said.items():
+        here = max((a.pld for a in found if a.job == name), default=0.0)
+        if not math.isclose(here, row.value, rel_tol=1e-4, abs_tol=1e-9):
+            raise UserError(
+                f"the chains of {name} come to epsilon {here:.6g}, and the run's {numbers.name} "
+                f"says {row.value:.6g}: lines or whole chains are missing from the ledger, or were "
+                "added to it."
+            )
 
 
 def _account(chain: list[Entry], delta: float, opacus: bool) -> Account:
@@ -87,6 +116,12 @@ def main(words: Sequence[str] | None = None) -> int:
         if not options.ledger.is_file():
             raise UserError(f"{options.ledger} is not a file.")
         found = accounts(options.ledger, options.delta, options.opacus)
+        if not found:
+            raise UserError(f"{options.ledger} holds no entries: it is empty or was cut off.")
+        config, numbers = _run_of(options.ledger), options.ledger.with_name(METRICS)
+        whole = numbers.is_file() and config.get("delta") == options.delta
+        if whole:
+            check_against(numbers, found)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -99,7 +134,12 @@ def main(words: Sequence[str] | None = None) -> int:
             + f" at delta={options.delta:g}, {unit}, add/remove; view {', '.join(a.views)}; "
             f"noise from {a.noise}; {a.entries} entries: {a.words}"
         )
-    print(f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds.")
+    print(
+        f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds"
+        + (", and the run's own numbers agree." if whole else ".")
+    )
+    if not whole:
+        print("Lines cut off from the end of a chain cannot be seen here: compare with the report.")
     return 0
 
 

@@ -232,12 +232,16 @@ def section(run: RunDirectory) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Print the comparison of each run named."""
     arguments = list(sys.argv[1:] if words is None else words)
-    if not arguments or "--help" in arguments:
+    if not arguments or {"-h", "--help"} & set(arguments):
         print("Usage: python -m fedsynth.report.compare RUN [RUN ...]")
         return 0 if arguments else 2
     try:
         for word in arguments:
-            run = RunDirectory.open(word)
+            run = RunDirectory.read(word)
+            if not run.metrics():
+                raise UserError(f"{word} has no numbers yet: its metrics.csv is missing or empty.")
+            if len(arguments) > 1:
+                print(f"# {word}\n")
             print(markdown(pairs_of(run), run.read_config()))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

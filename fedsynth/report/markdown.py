@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the table of each run named."""
     try:
         for word in sys.argv[1:] if words is None else words:
-            metrics = frame(RunDirectory.open(word).metrics())
+            metrics = frame(RunDirectory.read(word).metrics())
             print(markdown_table(summarise(metrics)))
             for listing in (by_classifier(metrics), by_quality(metrics)):
                 if listing:

@@ -24,7 +24,6 @@ from fedsynth.report.crowd import CROWD, alike, span, who
 from fedsynth.report.progress import duration
 
 TESTS = 10_000  # test images of all classes, about
-SPC_BY_BUDGET = 4000  # images a class of methods that choose it by the budget
 
 COLUMNS = (
     "method", "budget", "stage", "party", "records", "q", "steps", "noise", "view",
@@ -141,10 +140,12 @@ def hands_on_a_model(job: Job) -> bool:
 def released_images(job: Job, plan: Plan) -> int:
     """Images of one stage, by the plan: what the parties send, or the method's `spc` for each class
     where they send something else that images are made from."""
+    if plan.images is not None:
+        return plan.images
     sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
     if not hasattr(job.config, "spc"):
         return sent
-    drawn = (job.config.spc or SPC_BY_BUDGET) * len(plan.task.classes)
+    drawn = job.config.spc * len(plan.task.classes)
     return max(sent, drawn) if plan.rounds == 1 else drawn
 
 

@@ -53,7 +53,7 @@ def release_name(method: str, epsilon: float, seed: int) -> str:
 
 
 class RunDirectory:
-    """One run on disk. Make one with `create` (a new run) or `open` (resume, or read)."""
+    """One run on disk. Make one with `create` (a new run), `open` (to go on) or `read`."""
 
     def __init__(self, path: Path, made: Sequence[Path] | None = None) -> None:
         self.path = path
@@ -79,19 +79,24 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
-        """Continue or read the run at `path`; tidies what a crash left."""
-        path = Path(path)
-        if not path.is_dir():
-            what = "is a file" if path.exists() else "does not exist"
-            raise UserError(f"{path} {what}: there is no run to resume. Check the path.")
-        if not (path / CONFIG).is_file():
-            raise UserError(f"{path} is not a run directory: it has no {CONFIG}.")
-        run = cls(path)
-        for leftover in path.rglob(f".*{TEMPORARY_SUFFIX}"):
+        """Continue the run at `path`, which nobody else works at; tidies what a crash left."""
+        run = cls.read(path)
+        for leftover in run.path.rglob(f".*{TEMPORARY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
         run.settle_metrics()
         return run
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunDirectory:
+        """The run at `path`, to look at: nothing in it is changed, it may still be at work."""
+        path = Path(path)
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise UserError(f"{path} {what}: there is no run there. Check the path.")
+        if not (path / CONFIG).is_file():
+            raise UserError(f"{path} is not a run directory: it has no {CONFIG}.")
+        return cls(path)
 
     def withdraw(self) -> None:
         """Take back a new run that could not begin; one that was only opened stays as it is."""

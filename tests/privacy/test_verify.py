@@ -12,8 +12,10 @@ from fedsynth.privacy.events import gaussian, poisson, repeated
 from fedsynth.privacy.ledger import Ledger, LedgerDamaged
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.verify import accounts, main
+from fedsynth.report.store import RunDirectory
 
 STEP = poisson(0.02, gaussian(1.5))
+JOB = "psg-eps8-seed0"
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def merged(tmp_path) -> Path:
     for party in (0, 1):
         path = tmp_path / f"{party}.jsonl"
         key = NoiseKey.from_seed(0, f"party {party}")
-        book = Ledger(path, job="psg", party=party, budget=Budget(8.0, 1e-5), key=key)
+        book = Ledger(path, job=JOB, party=party, budget=Budget(8.0, 1e-5), key=key)
         for call in range(3 + party):
             book.reserve(repeated(STEP, 10), stage=0, label=f"call {call}", digest="")
         text += path.read_text()
@@ -33,7 +35,7 @@ def merged(tmp_path) -> Path:
 
 def test_every_chain_is_counted_anew(merged):
     found = accounts(merged, 1e-5)
-    assert [(a.job, a.party, a.entries) for a in found] == [("psg", 0, 3), ("psg", 1, 4)]
+    assert [(a.job, a.party, a.entries) for a in found] == [(JOB, 0, 3), (JOB, 1, 4)]
     for account, steps in zip(found, (30, 40), strict=True):
         assert account.pld == pytest.approx(epsilon(repeated(STEP, steps), 1e-5, "pld"))
         assert account.rdp > account.pld
@@ -42,7 +44,7 @@ def test_every_chain_is_counted_anew(merged):
 def test_the_command_prints_the_accounts(merged, capsys):
     assert main([str(merged), "--delta", "1e-6"]) == 0
     out = capsys.readouterr().out
-    assert "psg, party 1" in out
+    assert "psg-eps8-seed0, party 1" in out
     assert "delta=1e-06" in out
     assert "2 chains, 7 entries: every hash holds." in out
 
@@ -73,6 +75,34 @@ def test_a_removed_line_is_found_and_named(merged, capsys):
         accounts(merged, 1e-5)
     assert main([str(merged)]) == 2
     assert "party 1" in capsys.readouterr().err
+
+
+def test_lines_cut_off_from_the_end_are_found_by_the_runs_own_numbers(merged, capsys):
+    """A chain of hashes cannot see them."""
+    whole = merged.read_text()
+    cut = "".join(whole.splitlines(keepends=True)[:-1])
+    merged.write_text(cut)
+    assert main([str(merged)]) == 0
+    assert "Lines cut off from the end of a chain cannot be seen here" in capsys.readouterr().out
+    run = RunDirectory(merged.parent)
+    run.write_config({"delta": 1e-5, "unit": "record"})
+    spent = epsilon(repeated(STEP, 40), 1e-5, "pld")
+    run.add_metrics([("psg", 8.0, 0, 1, "epsilon_pld", spent / 2)])
+    run.add_metrics([("psg", 8.0, 0, 2, "epsilon_pld", spent)])
+    assert main([str(merged)]) == 2
+    assert "psg-eps8-seed0 come to epsilon" in capsys.readouterr().err
+    merged.write_text(whole)
+    assert main([str(merged)]) == 0
+    assert "every hash holds, and the run's own numbers agree." in capsys.readouterr().out
+    run.add_metrics([("dp_merf", 8.0, 0, 1, "epsilon_pld", 8.0)])  # whose chains are all gone
+    assert main([str(merged)]) == 2
+    assert "dp_merf-eps8-seed0 come to epsilon 0," in capsys.readouterr().err
+
+
+def test_an_empty_ledger_holds_nothing_to_trust(merged, capsys):
+    merged.write_text("")
+    assert main([str(merged)]) == 2
+    assert "holds no entries" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["nothing.jsonl"], ["{ledger}", "--delta", "2"]])

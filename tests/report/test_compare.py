@@ -161,6 +161,21 @@ def test_mistakes_end_in_a_message(words: list[str], capsys: pytest.CaptureFixtu
     assert "does not exist" in said.err or "Usage" in said.out
 
 
+def test_several_runs_are_told_apart_and_one_without_numbers_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(ROOT / "results" / name) for name in ("split_mnist", "benchmark")]
+    assert main(runs) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[:2] == "# "] == [
+        f"# {run}" for run in runs
+    ]
+    empty = RunDirectory.create(tmp_path / "run")
+    empty.write_config({"data": "mnist"})
+    assert main([str(empty.path)]) == 2
+    assert "has no numbers yet" in capsys.readouterr().err
+    assert main(["-h"]) == 0
+
+
 def test_runs_from_before_classifiers_had_lines_of_their_own(tmp_path: Path) -> None:
     """The first results of this project can still be compared."""
     kept = ROOT / "results" / "split_mnist"

@@ -33,7 +33,10 @@ def job(tmp_path: Path, name: str, world: str = "together", **changes: Any) -> J
 
 
 @pytest.mark.parametrize("world", ["in_turn", "together"])
-@pytest.mark.parametrize("name", ["ldpdc", "psg", "psg_joint", "dp_merf", "upper_bound"])
+@pytest.mark.parametrize(
+    "name",
+    ["ldpdc", "psg", "psg_joint", "dp_merf", "upper_bound", "sketch_teach", "sketch_teach_joint"],
+)
 def test_images_are_foreseen(name: str, world: str, tmp_path: Path, here: Engine) -> None:
     mine = tiny_job(name, tmp_path / "run", world)
     release(mine, here)

@@ -207,13 +207,25 @@ def test_foreign_directories_and_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.txt").write_text("cat")
     (tmp_path / "file").write_text("file")
-    for make in (RunDirectory.create, RunDirectory.open):
+    for make in (RunDirectory.create, RunDirectory.open, RunDirectory.read):
         for path in (tmp_path / "photos", tmp_path / "file", tmp_path / "file" / "below"):
             with pytest.raises(UserError):
                 make(path)
     with pytest.raises(UserError, match="does not exist"):
         RunDirectory.open(tmp_path / "nowhere")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["cat.txt", "file", "photos"]
+
+
+def test_reading_a_run_changes_nothing_in_it(tmp_path: Path) -> None:
+    """It may be at work: a file in the making is not an old one left behind."""
+    run = started(tmp_path / "run")
+    for value in (0.5, 0.25):
+        run.add_metrics([("psg", 1.0, 0, 1, "accuracy", value)])
+    (run.path / ".stage-1.npz.1-1.part").write_text("half")
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    again = RunDirectory.read(run.path)
+    assert [row.value for row in again.metrics()] == [0.25]
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
 
 def test_what_a_crash_left_at_the_start_is_no_obstacle(tmp_path: Path) -> None:
