@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +67,9 @@ def party_answer(text: str, party: int, stage: int, request: Request) -> Release
 
 
 def _method_answer(job: Job, party: int, stage: int, request: Request) -> Release:
-    plan, digest = job.plan(stage), request.digest()
+    plan = job.plan(stage)
+    # With the job's settings: what another job asks at this folder is no replay of this one's.
+    digest = hashlib.sha256(f"{job.identity} {request.digest()}".encode()).hexdigest()
     home = _home(job, party)
     guard = Guard(
         plan=plan.of(party),
@@ -85,7 +88,7 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
         home.records,
         plan.facts(party),
         workshop=job.party_folder(party) / f"stage-{stage}",
-        fingerprint=f"{job.identity} {digest} {home.fingerprint}",
+        fingerprint=f"{digest} {home.fingerprint}",
         on_step=on_step,
         vault=Vault(data_directory(job.world.data_dir), party),
     )
