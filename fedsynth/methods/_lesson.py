@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fedsynth.core import DataFacts, Outcome, SyntheticSet
 from fedsynth.evaluation.augment import random_affine
+from fedsynth.methods._labels import every_place
 from fedsynth.methods._portrait import Ask, Portrait, Sitting
 from fedsynth.methods._sketch_settings import Recipe, SketchTeachConfig
 from fedsynth.methods._teacher import FeatureMap, Head, first_head, gradient_factors, places_in
@@ -189,21 +190,6 @@ class Lesson:
         soft = torch.zeros(len(images), self._data.classes)
         soft[:, names] = functional.softmax(logits, dim=1)
         return SyntheticSet(images, labels, soft)
-
-
-def every_place(logits: torch.Tensor) -> torch.Tensor:
-    """The place of each row's largest logit. A place that no row would get is given to the row
-    that loses least by it, of those whose own place has others left."""
-    places = logits.argmax(dim=1)
-    for missing in range(logits.shape[1]):
-        counts = places.bincount(minlength=logits.shape[1])
-        if counts[missing]:
-            continue
-        loss = logits.gather(1, places[:, None])[:, 0] - logits[:, missing]
-        loss[counts[places] < 2] = torch.inf
-        if bool(torch.isfinite(loss).any()):
-            places[loss.argmin()] = missing
-    return places
 
 
 def shown_negatives(cfg: SketchTeachConfig, inherited: Sequence[Outcome]) -> SyntheticSet | None:

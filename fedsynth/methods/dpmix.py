@@ -3,7 +3,8 @@
 After Lee et al. (2019), as LDPDC's authors compared with it: a mixture is the mean of about L
 random records, pixels and one-hot labels alike, plus Gaussian noise. Here both go into one vector,
 so that one clipped sum and one noise cover them; records are drawn by Poisson sampling. What a
-receiver trains on are soft labels, the noised shares cut off at zero.
+receiver trains on are soft labels, the noised shares cut off at zero. The hard label beside them
+is the largest share's; a class that would have no image gets the one that suits it best.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedsynth.core import (
     Task,
 )
 from fedsynth.data.scaling import Scale
+from fedsynth.methods._labels import every_place
 from fedsynth.methods._sampled import sampled_share, step_event
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.private import Private
@@ -117,8 +119,9 @@ class DPMix(Method):
         means = torch.stack(sums).cpu() / (share.sampling_rate * facts.records)
         images = scale.to_pixels((means[:, :pixels] / by_pixels).reshape(-1, *data.shape))
         soft = torch.zeros(len(means), data.classes)
-        soft[:, held] = shares_of(means[:, pixels:] / by_label)
-        return guard.release({"images": images, "labels": soft.argmax(1), "soft": soft})
+        shares = shares_of(means[:, pixels:] / by_label)
+        soft[:, held] = shares
+        return guard.release({"images": images, "labels": held[every_place(shares)], "soft": soft})
 
     def serve(self, cfg: DPMixConfig, plan: Plan, parties: Parties) -> Outcome:
         releases = parties.ask(parties.who, Request())

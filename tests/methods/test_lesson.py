@@ -6,15 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsynth.core import Budget, SyntheticSet
 from fedsynth.data import datasets
 from fedsynth.methods._lesson import (
     Lesson,
-    every_place,
     others_than,
     portrayed,
     shown_negatives,
@@ -104,19 +101,6 @@ def test_an_optimised_set_has_as_many_of_each_class_and_soft_labels_are_its_own(
     expected = torch.zeros(8, SHAPES.classes)
     expected[:, [3, 1]] = functional.softmax(made.features(out.pixels()) @ weights.T, dim=1)
     torch.testing.assert_close(soft, expected)
-
-
-@given(st.integers(0, 10_000), st.integers(2, 6))
-@settings(max_examples=25, deadline=None)
-def test_no_class_is_left_without_an_image(seed: int, classes: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(8, classes, generator=generator)
-    logits[:, 0] += 3 * (seed % 3)  # one class that wants all of them
-    places = every_place(logits)
-    assert set(places.tolist()) == set(range(classes))
-    plain = logits.argmax(1)
-    absent = classes - len(plain.unique())
-    assert int((places != plain).sum()) == absent
 
 
 def test_earlier_classes_weigh_as_much_as_those_of_the_records() -> None:
