@@ -19,9 +19,9 @@ from fedsynth.engine.session import (
     dropped_out,
     forget_secrets,
     progress_folder,
-    release_seconds,
 )
 from fedsynth.engine.symptoms import asked, symptoms
+from fedsynth.engine.working_time import release_seconds
 from fedsynth.evaluation.appraisal import Quality
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.material import EvalResult, read_verdict

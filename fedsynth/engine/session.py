@@ -24,6 +24,7 @@ from fedsynth.engine.checkpoint import rounds
 from fedsynth.engine.job import Job
 from fedsynth.engine.messages import BadReply, PartyLost
 from fedsynth.engine.summing import COLLECT, STAGES, UNMASK, added, answer_in_stage, secure_sum
+from fedsynth.engine.working_time import add_seconds
 from fedsynth.errors import UserError
 from fedsynth.privacy.guard import AggregateNoise, Guard
 from fedsynth.privacy.ledger import Ledger
@@ -31,7 +32,6 @@ from fedsynth.privacy.noise import NoiseKey, destroy_key
 from fedsynth.privacy.private import Private, Records
 from fedsynth.privacy.shares import Grid
 from fedsynth.privacy.vault import Vault
-from fedsynth.report.files import atomic_write
 from fedsynth.report.progress import write_progress
 from fedsynth.report.store import RunDirectory
 from fedsynth.scenario import party_records
@@ -96,17 +96,7 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
     try:
         return job.the_method.party(job.config, plan, private, request, guard)
     finally:
-        _add_seconds(job.party_folder(party) / f"stage-{stage}", time.monotonic() - start)
-
-
-def _add_seconds(folder: Path, seconds: float) -> None:
-    """Keep how long the party has computed for a stage: at home, as time can tell of data. A disk
-    that refuses is ignored, for nothing depends on it."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "seconds"
-        before = float(path.read_text()) if path.exists() else 0.0
-        atomic_write(path, repr(before + seconds).encode(), durable=False)
+        add_seconds(job, party, stage, time.monotonic() - start)
 
 
 def absence_file(job: Job, stage: int) -> Path:
@@ -121,13 +111,6 @@ def dropped_out(job: Job) -> list[str]:
         for stage in range(job.plan(0).task.stages)
         for party, why in sorted(gone(absence_file(job, stage)).items())
     ]
-
-
-def release_seconds(job: Job, stage: int) -> float:
-    """Seconds all parties of a stage computed, added up: for the simulation's own books."""
-    plan = job.plan(stage)
-    files = [job.party_folder(p.party) / f"stage-{stage}" / "seconds" for p in plan.parties]
-    return sum(float(path.read_text()) for path in files if path.exists())
 
 
 @dataclass(frozen=True)
@@ -169,7 +152,7 @@ class StageParties:
         self.device = device_of(job)
         self.who = tuple(f.party for f in job.plan(stage).task.parties)
         self.aggregate = AggregateNoise(
-            NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed), stage
+            NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed), stage, job.identity
         )
         self._absence = Absence(absence_file(job, stage))
 

@@ -57,10 +57,11 @@ class Question:
             shapes["radii"] = (classes, cells if self.kind == CELLS else 1)
         if self.kind == CELLS:
             shapes["centres"] = (classes, cells, directions)
-        if found != {name: (shape, torch.float32) for name, shape in shapes.items()}:
+        wanted = {name: (shape, torch.float32) for name, shape in shapes.items()}
+        if found != wanted:
             raise UserError(
                 f"the curator asks {self.kind!r} with {_shown(found)}, and it takes "
-                f"{_shown({name: (shape, torch.float32) for name, shape in shapes.items()})}"
+                f"{_shown(wanted)}"
             )
 
     @property

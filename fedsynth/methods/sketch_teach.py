@@ -70,10 +70,9 @@ class SketchTeach(Method):
     def plan(self, cfg: SketchTeachConfig, task: Task, budget: Budget) -> Plan:
         parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        recipes = (recipe_of(cfg, task, facts, budget) for facts in task.parties)
         images = sum(
-            recipe.spc * len(facts.class_counts)
-            for recipe, facts in zip(recipes, task.parties, strict=True)
+            recipe_of(cfg, task, facts, budget).spc * len(facts.class_counts)
+            for facts in task.parties
         )
         return Plan(self.name, task, budget, parties, images=images, assumes=assumes)
 

@@ -250,8 +250,8 @@ class Guard(
 class AggregateNoise:
     """The noise of a trusted curator, drawn once on the sum of what the parties of a stage sent."""
 
-    def __init__(self, key: NoiseKey, stage: int) -> None:
-        self._key, self._stage = key, stage
+    def __init__(self, key: NoiseKey, stage: int, job: str) -> None:
+        self._key, self._stage, self._job = key, stage, job
         self._answered: dict[str, str] = {}  # request -> what its noise was added to
 
     def add(
@@ -263,14 +263,17 @@ class AggregateNoise:
         request: Request,
     ) -> list[torch.Tensor]:
         """Sum of clipped contributions plus N(0, (noise_multiplier clip)^2). The noise is keyed by
-        the stage and the request these sums answer: no other sums may ever meet the same noise."""
+        the job with all its settings, the stage and the request these sums answer: no other sums
+        may ever meet the same noise."""
         std = clip * noise_multiplier
         digest = request.digest()
         arrays = {str(position): value for position, value in enumerate(sums)}
         noised = Request("noise", arrays=arrays, numbers={"std": std}).digest()
         if self._answered.setdefault(digest, noised) != noised:
             raise PermissionError("this request was answered with other sums before: number them")
-        return add_gaussian(sums, std, self._key.stream("aggregate", self._stage, digest))
+        return add_gaussian(
+            sums, std, self._key.stream("aggregate", self._job, self._stage, digest)
+        )
 
 
 def add_gaussian(

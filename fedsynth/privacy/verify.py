@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedsynth.core import UNITS
 from fedsynth.errors import UserError
 from fedsynth.privacy.accounting import cross_check, epsilon
 from fedsynth.privacy.events import describe
 from fedsynth.privacy.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
-from fedsynth.report.metrics import Metric, MetricsFile
-from fedsynth.report.store import CONFIG, METRICS, release_name
+from fedsynth.report.metrics import Metric
+from fedsynth.report.store import CONFIG, METRICS, RunDirectory, release_name
 
 DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 
@@ -54,24 +52,21 @@ def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
 def unit_of(ledger: Path) -> str:
     """What the run protects by its own configuration, found in the folders above the ledger."""
     for folder in ledger.resolve().parents[:DEPTH]:
-        unit = _run_of(folder / ledger.name).get("unit")
+        unit = _config_in(folder).get("unit")
         if unit in UNITS:
             return str(unit)
     return "unit not in the ledger (--unit names it)"
 
 
-def _run_of(ledger: Path) -> dict[str, Any]:
-    """The configuration of the run whose ledger this is; empty where it does not lie beside it."""
-    if not ledger.with_name(CONFIG).is_file():
-        return {}
-    config = yaml.safe_load(ledger.with_name(CONFIG).read_text())
-    return config if isinstance(config, dict) else {}
+def _config_in(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in this folder; empty where there is none."""
+    return RunDirectory(folder).read_config() if (folder / CONFIG).is_file() else {}
 
 
-def check_against(numbers: Path, found: Sequence[Account]) -> None:
+def check_against(run: RunDirectory, found: Sequence[Account]) -> None:
     """Refuse a ledger whose chains do not come to what the run's `metrics.csv` says was spent."""
     said: dict[str, Metric] = {}
-    for row in MetricsFile(numbers).read():
+    for row in run.metrics():
         if row.metric == "epsilon_pld" and math.isfinite(row.value):
             name = release_name(row.method, row.epsilon, row.seed)
             said[name] = max(row, said.get(name, row), key=lambda row: row.stage)
@@ -79,7 +74,7 @@ def check_against(numbers: Path, found: Sequence[Account]) -> None:
         here = max((a.pld for a in found if a.job == name), default=0.0)
         if not math.isclose(here, row.value, rel_tol=1e-4, abs_tol=1e-9):
             raise UserError(
-                f"the chains of {name} come to epsilon {here:.6g}, and the run's {numbers.name} "
+                f"the chains of {name} come to epsilon {here:.6g}, and the run's {METRICS} "
                 f"says {row.value:.6g}: lines or whole chains are missing from the ledger, or were "
                 "added to it."
             )
@@ -118,14 +113,14 @@ def main(words: Sequence[str] | None = None) -> int:
         found = accounts(options.ledger, options.delta, options.opacus)
         if not found:
             raise UserError(f"{options.ledger} holds no entries: it is empty or was cut off.")
-        config, numbers = _run_of(options.ledger), options.ledger.with_name(METRICS)
-        whole = numbers.is_file() and config.get("delta") == options.delta
+        folder = options.ledger.parent
+        whole = (folder / METRICS).is_file() and _config_in(folder).get("delta") == options.delta
         if whole:
-            check_against(numbers, found)
+            check_against(RunDirectory(folder), found)
+        unit = options.unit or unit_of(options.ledger)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    unit = options.unit or unit_of(options.ledger)
     for a in found:
         counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
         print(

@@ -64,19 +64,14 @@ def test_whether_a_party_refuses_a_broken_question_says_nothing_about_its_record
         "basis": torch.eye(width),
         "radii": torch.ones(10, 1),
     }
-    for name in ("nobody", "everybody"):
-        held = torch.arange(6) % 9 if name == "nobody" else torch.arange(4, 10)
+    broken = {**whole, "means": whole["means"][:9]}
+    for name, held in (("nobody", torch.arange(6)), ("everybody", torch.full((6,), 9))):
         images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
         facts = PartyFacts(0, 6, dict.fromkeys(range(10), 1))
         party = Private(Records(images, held), facts, workshop=tmp_path, fingerprint="x")
-        ledger = tmp_path / name
-
-        def put(arrays: dict[str, torch.Tensor]) -> None:
-            share = guard(ledger, plan=plan.of(0), budget=job.budget)  # noqa: B023
-            joint.party(job.config, plan, party, Request(kind, 1, arrays=arrays), share)  # noqa: B023
-
+        share = guard(tmp_path / name, plan=plan.of(0), budget=job.budget)
         with pytest.raises(UserError, match="radii"):
-            put({**whole, "means": whole["means"][:9]})
-        assert not (ledger / "ledger.jsonl").exists()
-        put(whole)
-        assert (ledger / "ledger.jsonl").exists()
+            joint.party(job.config, plan, party, Request(kind, 1, arrays=broken), share)
+        assert not (tmp_path / name / "ledger.jsonl").exists()
+        joint.party(job.config, plan, party, Request(kind, 1, arrays=whole), share)
+        assert (tmp_path / name / "ledger.jsonl").exists()

@@ -152,7 +152,7 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
-    curator = AggregateNoise(KEY, stage=0)
+    curator = AggregateNoise(KEY, 0, "job")
     zeros = [torch.zeros(20_000)]
     first = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=1))
     other = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=2))
@@ -160,8 +160,9 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     assert not torch.equal(first[0], other[0])
     terms = {"clip": 0.5, "noise_multiplier": 4.0, "request": Request(round=1)}
     assert torch.equal(curator.add(zeros, **terms)[0], first[0])
-    later = AggregateNoise(KEY, stage=1).add(zeros, **terms)
-    assert not torch.equal(later[0], first[0]), "two stages shared their noise"
+    for stage, job in ((1, "job"), (0, "the job with other settings")):
+        apart = AggregateNoise(KEY, stage, job).add(zeros, **terms)
+        assert not torch.equal(apart[0], first[0]), "two stages or jobs shared their noise"
     with pytest.raises(PermissionError, match="other sums"):
         curator.add([torch.ones(20_000)], **terms)
 
