@@ -42,9 +42,9 @@ def contestant(name: str, width: int) -> None:
     sys.path.insert(0, str(ROOT))
     import torch
 
-    from fedsynth.engine.machine import pin_threads, prepare_worker
-    from fedsynth.models.classifiers import make_convnet
-    from fedsynth.randomness import torch_generator
+    from fedsynth.core.randomness import torch_generator
+    from fedsynth.engine.process_setup import pin_threads, prepare_worker
+    from fedsynth.nn.classifiers.convnet import make_convnet
 
     if name == HOOKS:
         pin_threads(1)
@@ -74,7 +74,7 @@ def _step(name: str, model):
     import torch
     import torch.nn.functional as F
 
-    from fedsynth.models.gradients import loss_and_gradients
+    from fedsynth.nn.per_example.gradients import loss_and_gradients
     from fedsynth.privacy.clipping import clipped_gradient_sum
 
     weights = list(model.parameters())

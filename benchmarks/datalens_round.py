@@ -27,13 +27,13 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fedsynth.core import Budget, DataFacts, PartyFacts, Task
-from fedsynth.engine.machine import prepare_worker
-from fedsynth.methods._datalens_recipe import Recipe
-from fedsynth.methods._datalens_settings import DataLensConfig
-from fedsynth.methods._datalens_studio import Studio
-from fedsynth.methods._datalens_teachers import Ensemble, Question
-from fedsynth.privacy.private import Records
+from fedsynth.core.model import Budget, DataFacts, PartyFacts, Task
+from fedsynth.engine.process_setup import prepare_worker
+from fedsynth.methods.pate.datalens.config import DataLensConfig
+from fedsynth.methods.pate.datalens.generator import Studio
+from fedsynth.methods.pate.datalens.parameters import Recipe
+from fedsynth.methods.pate.datalens.teachers import Ensemble, Question
+from fedsynth.privacy.party_data import Records
 
 IMAGES, CLASSES, TOP = 15, 10, 200
 TARGET = 3.0

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import torch
 
-from fedsynth.core import Release, Request
+from fedsynth.core.model import Release, Request
 from fedsynth.engine.apps import Ask
-from fedsynth.engine.engine import open_engine
+from fedsynth.engine.base import open_engine
 
 PARTIES = 100
 WORKERS = 2

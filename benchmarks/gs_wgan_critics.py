@@ -31,17 +31,17 @@ from typing import Any
 
 import psutil
 
-from fedsynth.core import Budget, Release, Request
-from fedsynth.engine import session
+from fedsynth.core.model import Budget, Release, Request
 from fedsynth.engine.apps import Ask
-from fedsynth.engine.engine import open_engine
-from fedsynth.engine.job import Job
-from fedsynth.evaluation.setting import EvalSetting
+from fedsynth.engine.base import open_engine
+from fedsynth.evaluation.config import EvalSetting
+from fedsynth.experiment import session
+from fedsynth.experiment.job import Job
+from fedsynth.experiment.scenario import World
 from fedsynth.methods import method
-from fedsynth.methods._critic import Critic
-from fedsynth.methods._wgan_generator import GeneratorAtCurator
-from fedsynth.methods.gs_wgan import AT_ONCE, warm_up
-from fedsynth.scenario import World
+from fedsynth.methods.gs_wgan.critic import Critic
+from fedsynth.methods.gs_wgan.generator import GeneratorAtCurator
+from fedsynth.methods.gs_wgan.gs_wgan import AT_ONCE, warm_up
 
 BUDGET = Budget(10.0, 1e-5)
 IDLE = 10.0  # seconds for which nothing is done

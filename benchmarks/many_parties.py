@@ -30,21 +30,21 @@ from unittest import mock
 import psutil
 import torch
 
-from fedsynth.config import Config, resolve
-from fedsynth.core import Method, PartyPlan, Plan, Request, SyntheticSet
-from fedsynth.engine.engine import open_engine
-from fedsynth.engine.machine import prepare_worker
-from fedsynth.engine.session import StageParties
-from fedsynth.jobs import make_jobs, plans, report_facts
+from fedsynth.core.model import Method, PartyPlan, Plan, Request, SyntheticSet
+from fedsynth.core.settings import setting
+from fedsynth.engine.base import open_engine
+from fedsynth.engine.process_setup import prepare_worker
+from fedsynth.experiment.config import Config, resolve
+from fedsynth.experiment.grid import make_jobs, plans, report_facts
+from fedsynth.experiment.progress import Progress
+from fedsynth.experiment.runner import Runner
+from fedsynth.experiment.scenario import need_data
+from fedsynth.experiment.session import StageParties
 from fedsynth.methods import all_methods
-from fedsynth.privacy.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.events import gaussian, repeated
+from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
+from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.report.page import write_report
-from fedsynth.report.progress import Progress
-from fedsynth.report.store import RunDirectory
-from fedsynth.runner import Runner
-from fedsynth.scenario import need_data
-from fedsynth.settings import setting
+from fedsynth.storage.run_directory import RunDirectory
 
 SIZES = (340, 3400)
 ASKED = 10

@@ -30,8 +30,8 @@ def plain_step(width: int) -> Callable[[int], None]:
     """The specification as it is written: real and synthetic images of a class, class by class."""
     import torch
 
-    from fedsynth.evaluation.augment import apply, draw
-    from fedsynth.models.classifiers import ConvNet
+    from fedsynth.nn.classifiers.convnet import ConvNet
+    from fedsynth.nn.transforms.augment import apply, draw
 
     real, labels = _records()
     pixels = real.float() / 127.5 - 1
@@ -71,14 +71,18 @@ def our_step(width: int) -> Callable[[int], None]:
 
     import torch
 
-    from fedsynth.core import Budget, DataFacts, PartyFacts, PartyPlan
-    from fedsynth.methods._distribution import CondensedImages, class_rates, expected_records
-    from fedsynth.methods.ndpdc import NDPDCConfig
-    from fedsynth.privacy.events import gaussian, poisson
+    from fedsynth.core.model import Budget, DataFacts, PartyFacts, PartyPlan
+    from fedsynth.methods.dpdc.distribution_matching import (
+        CondensedImages,
+        class_rates,
+        expected_records,
+    )
+    from fedsynth.methods.dpdc.ndpdc import NDPDCConfig
+    from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.guard import Guard
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.noise import NoiseKey
-    from fedsynth.privacy.private import Private, Records
+    from fedsynth.privacy.party_data import Private, Records
 
     records = Records(*_records())
     facts = PartyFacts(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
@@ -128,7 +132,7 @@ def _records():
 def contestant(name: str, width: int) -> None:
     """Be one contestant: one iteration and its times for every line on stdin."""
     sys.path.insert(0, str(ROOT))
-    from fedsynth.engine.machine import pin_threads, prepare_worker
+    from fedsynth.engine.process_setup import pin_threads, prepare_worker
 
     if name == OURS:
         prepare_worker()

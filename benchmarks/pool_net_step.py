@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from fedsynth.engine.machine import tune_malloc
-from fedsynth.models.poolnet import AT_ONCE, BATCH, RATE, PoolNet
+from fedsynth.engine.process_setup import tune_malloc
+from fedsynth.nn.classifiers.poolnet import AT_ONCE, BATCH, RATE, PoolNet
 
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 STEPS = 10

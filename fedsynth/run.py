@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from fedsynth.engine.machine import prepare_worker
-from fedsynth.errors import UserError, nearest
+from fedsynth.core.errors import UserError, nearest
+from fedsynth.engine.process_setup import prepare_worker
 
 if TYPE_CHECKING:
-    from fedsynth.config import Config
+    from fedsynth.experiment.config import Config
 
 HELP = """\
 Usage: python -m fedsynth.run scenario=NAME [key=value ...] [options]
@@ -101,15 +101,15 @@ def _run(command: Command, arguments: list[str]) -> int:
         print(help_text())
         return 0
     if "--list" in command.flags:
-        from fedsynth.report.catalogue import catalogue
+        from fedsynth.cli.listing import catalogue
 
         print(catalogue())
         return 0
-    from fedsynth.config import parse_overrides, resolve
+    from fedsynth.experiment.config import parse_overrides, resolve
 
     overrides = parse_overrides(command.overrides)
     if command.resume is not None:
-        from fedsynth.launch import begun, resume
+        from fedsynth.experiment.launch import begun, resume
 
         if "--plan" in command.flags:
             print_plan(begun(Path(command.resume), overrides))
@@ -119,7 +119,7 @@ def _run(command: Command, arguments: list[str]) -> int:
     if "--plan" in command.flags:
         print_plan(config)
         return 0
-    from fedsynth.launch import start
+    from fedsynth.experiment.launch import start
 
     return start(config, arguments, "--quiet" in command.flags)
 
@@ -128,9 +128,9 @@ def print_plan(config: Config) -> None:
     """Print what the run would do and cost. Reads no data."""
     from rich.console import Console
 
-    from fedsynth.cautions import warnings
-    from fedsynth.jobs import make_jobs, plans
-    from fedsynth.report.plan import plan_table
+    from fedsynth.cli.plan_table import plan_table
+    from fedsynth.experiment.grid import make_jobs, plans
+    from fedsynth.experiment.warnings import warnings
 
     jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
     terminal = sys.stdout.isatty()
@@ -150,7 +150,7 @@ def print_plan(config: Config) -> None:
 
 def help_text() -> str:
     """The help with every key, from the settings themselves."""
-    from fedsynth.report.catalogue import keys
+    from fedsynth.cli.listing import keys
 
     return HELP + keys()
 

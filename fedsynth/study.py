@@ -20,14 +20,14 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from fedsynth.config import PRESETS, Config, parse_overrides, resolve
-from fedsynth.errors import UserError, unknown
-from fedsynth.launch import RESUMABLE
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.experiment.config import PRESETS, Config, parse_overrides, resolve
+from fedsynth.experiment.launch import RESUMABLE
 from fedsynth.report.figures import accuracy_over_budgets, render
-from fedsynth.report.files import atomic_write, disk_errors, make_directories
-from fedsynth.report.store import CONFIG, RunDirectory
-from fedsynth.report.tables import epsilon_words, frame
+from fedsynth.report.summary import epsilon_words, frame
 from fedsynth.run import print_plan
+from fedsynth.storage.files import atomic_write, disk_errors, make_directories
+from fedsynth.storage.run_directory import CONFIG, RunDirectory
 
 SCENARIO, DATA = "sketch_study", "mnist,fashion_mnist"
 FLAGS = ("--plan", "--quiet", "--help")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedsynth.engine.engine import Engine, open_engine
+from fedsynth.engine.base import Engine, open_engine
 from fedsynth.privacy import guard
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -11,14 +11,15 @@ import tiny_runs as tiny
 import torch
 
 from fedsynth import methods
-from fedsynth.core import SyntheticSet
-from fedsynth.data import datasets, sets
-from fedsynth.engine.job import _parse, _plan
+from fedsynth.core.model import SyntheticSet
+from fedsynth.data import datasets as sets
+from fedsynth.data import registry as datasets
+from fedsynth.experiment.job import _parse, _plan
 from fedsynth.methods import all_methods
-from fedsynth.privacy.events import flatten
+from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.report.store import RunDirectory
 from fedsynth.run import main
+from fedsynth.storage.run_directory import RunDirectory
 
 README = (tiny.ROOT / "README.md").read_text()
 CHEAP = [

@@ -19,10 +19,10 @@ import tiny_runs as tiny
 import yaml
 from waiting import on_this_machine
 
-from fedsynth.config import assemble
-from fedsynth.engine.job import Job
-from fedsynth.jobs import make_jobs
-from fedsynth.privacy.events import flatten
+from fedsynth.experiment.config import assemble
+from fedsynth.experiment.grid import make_jobs
+from fedsynth.experiment.job import Job
+from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.run import main
 

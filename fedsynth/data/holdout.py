@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedsynth.core.errors import UserError
+from fedsynth.core.randomness import numpy_generator
 from fedsynth.data.partition import assign
-from fedsynth.errors import UserError
-from fedsynth.randomness import numpy_generator
 
 
 def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:

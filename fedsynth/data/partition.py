@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsynth.errors import UserError, unknown
+from fedsynth.core.errors import UserError, unknown
 
 # The published order of class-incremental MNIST and Fashion-MNIST, two classes a stage.
 ORDER_OF_TEN = (5, 6, 1, 2, 0, 8, 9, 3, 4, 7)
@@ -76,7 +76,7 @@ def counts(
     Depends on public class counts only. No class is handed out beyond its count and no party is
     left empty: what cannot be cut so is a UserError.
 
-    >>> from fedsynth.randomness import numpy_generator
+    >>> from fedsynth.core.randomness import numpy_generator
     >>> counts("classes", [4, 5, 6, 7], 2, numpy_generator(0, "partition"), order=[3, 0, 1, 2])
     array([[4, 0, 0, 7],
            [0, 5, 6, 0]])
@@ -107,7 +107,7 @@ def counts(
 def assign(labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """The records of every party, as ascending indices: disjoint, and exactly what `shares` asks.
 
-    >>> from fedsynth.randomness import numpy_generator
+    >>> from fedsynth.core.randomness import numpy_generator
     >>> labels = np.array([0, 1, 0, 1, 1])
     >>> parts = assign(labels, np.array([[1, 2], [1, 1]]), numpy_generator(0, "assign"))
     >>> [sorted(labels[part].tolist()) for part in parts], sorted(np.concatenate(parts).tolist())
@@ -237,8 +237,8 @@ def users(
 ) -> np.ndarray:
     """One user a party, for data that come with their users; some may see black for white.
 
-    Who holds what is no draw then but a fact of the data: `fedsynth.population` reads it. What the
-    options mean stands in `fedsynth.recruitment`."""
+    The partition is then a fact of the data and no draw: `fedsynth.experiment.user_partition`
+    reads it. `fedsynth.experiment.client_selection` describes the options."""
     given = [
         value
         for value in (flip, chosen, accuracy, volunteers, joins, rehearse)

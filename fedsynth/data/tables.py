@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedsynth.core import TABLE, Column, DataFacts
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import TABLE, Column, DataFacts
 
 
 def table_facts(

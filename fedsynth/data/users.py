@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsynth.errors import UserError
-from fedsynth.randomness import numpy_generator
+from fedsynth.core.errors import UserError
+from fedsynth.core.randomness import numpy_generator
 
 Folder = str | Path | None
 Hand = Callable[[int, np.ndarray], np.ndarray]  # a user's number and images -> as that user writes

@@ -22,8 +22,8 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid, ServerApp
 
-from fedsynth.core import Release, Request
-from fedsynth.engine.machine import prepare_worker
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Release, Request
 from fedsynth.engine.messages import (
     ANSWER,
     FAILED,
@@ -42,7 +42,7 @@ from fedsynth.engine.messages import (
     encode_release,
     encode_request,
 )
-from fedsynth.errors import UserError
+from fedsynth.engine.process_setup import prepare_worker
 
 Answer = Callable[[str, int, int, Request], Release]
 
@@ -288,14 +288,14 @@ def make_server_app(conversation: Conversation) -> ServerApp:
 
 def session_answer(job: str, party: int, stage: int, request: Request) -> Release:
     """What a real party does; the session is imported when the first request arrives."""
-    from fedsynth.engine.session import party_answer
+    from fedsynth.experiment.session import party_answer
 
     return party_answer(job, party, stage, request)
 
 
 def session_conversation(job: str, ask: Ask) -> None:
     """What the real curator does."""
-    from fedsynth.engine.session import conversation
+    from fedsynth.experiment.session import conversation
 
     conversation(job, ask)
 

@@ -18,8 +18,8 @@ from typing import Any, TypeGuard
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedsynth.core import Arrays, Numbers, Release, Request
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Arrays, Numbers, Release, Request
 
 ANSWER = "query.answer"
 WHO_ARE_YOU = "query.who"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from fedsynth.evaluation.material import EvalResult
+from fedsynth.evaluation.types import EvalResult
 
 ClassStages = Sequence[Sequence[int]]  # the classes that each stage brings, in order
 

@@ -16,9 +16,9 @@ from pickle import UnpicklingError
 import torch
 from torch.nn import functional
 
-from fedsynth.data.torchvision_import import import_torchvision
-from fedsynth.errors import UserError
-from fedsynth.evaluation.material import pixels
+from fedsynth.core.errors import UserError
+from fedsynth.data.fetch.torchvision_compat import import_torchvision
+from fedsynth.evaluation.types import pixels
 
 PUBLISHED = "weights-inception-2015-12-05-6726825d.pth"  # file names the programs use themselves
 TORCHVISION = "inception_v3_google-0cc3c7bd.pth"

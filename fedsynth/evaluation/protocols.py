@@ -18,10 +18,10 @@ from typing import Literal
 
 import torch
 
-from fedsynth.core import TABLE, DataFacts
-from fedsynth.errors import unknown
-from fedsynth.evaluation.suite import SUITE
-from fedsynth.models.zoo import CLASSIFIERS
+from fedsynth.core.errors import unknown
+from fedsynth.core.model import TABLE, DataFacts
+from fedsynth.evaluation.classical_classifiers import SUITE
+from fedsynth.nn.classifiers.registry import CLASSIFIERS
 
 LOOKS_CAPPED = 20  # tests on the way, of a capped training that is tested on the way
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # which paper 001 scales all its data with

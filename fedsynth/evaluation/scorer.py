@@ -20,13 +20,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedsynth.core import DataFacts
-from fedsynth.evaluation.augment import apply, draw
-from fedsynth.evaluation.kept import file_stem, kept
-from fedsynth.evaluation.material import pixels
+from fedsynth.core.model import DataFacts
+from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.evaluation.protocols import MNIST_MEAN, MNIST_STD
-from fedsynth.models.zoo import vgg11_features
-from fedsynth.randomness import default_seed, torch_generator
+from fedsynth.evaluation.types import pixels
+from fedsynth.nn.classifiers.registry import vgg11_features
+from fedsynth.nn.transforms.augment import apply, draw
+from fedsynth.storage.disk_cache import file_stem, kept
 
 FORM = 1  # raise it when what a scorer is changes
 EPOCHS, BATCH, RATE, MOMENTUM, WEIGHT_DECAY = 50, 128, 0.1, 0.9, 1e-4

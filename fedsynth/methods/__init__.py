@@ -11,20 +11,22 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 
-from fedsynth.core import Method
-from fedsynth.errors import unknown
+from fedsynth.core.errors import unknown
+from fedsynth.core.model import Method
 
 
 @functools.cache
 def all_methods() -> Mapping[str, Method]:
     """One instance of every method, by name."""
     found: dict[str, Method] = {}
-    for module in pkgutil.iter_modules(__path__):
-        if module.name.startswith("_"):
-            continue
-        loaded = importlib.import_module(f"{__name__}.{module.name}")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        loaded = importlib.import_module(module.name)
         for _, cls in inspect.getmembers(loaded, inspect.isclass):
-            if issubclass(cls, Method) and cls.__module__ == loaded.__name__:
+            if (
+                issubclass(cls, Method)
+                and cls.__module__ == loaded.__name__
+                and "name" in vars(cls)
+            ):
                 if cls.name in found:
                     raise ValueError(f"two methods are called {cls.name!r}")
                 found[cls.name] = cls()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core import (
+from fedsynth.core.model import (
     IMAGE,
     TABLE,
     Budget,
@@ -30,12 +30,12 @@ from fedsynth.core import (
     SyntheticSet,
     Task,
 )
-from fedsynth.data.scaling import Scale
-from fedsynth.methods._labels import every_place
-from fedsynth.methods._sampled import sampled_share, step_event
+from fedsynth.core.settings import setting
+from fedsynth.data.normalization import Scale
+from fedsynth.methods.common.class_indices import every_place
+from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.private import Private
-from fedsynth.settings import setting
+from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedsynth.core import (
+from fedsynth.core.model import (
     IMAGE,
     TABLE,
     Budget,
@@ -21,10 +21,10 @@ from fedsynth.core import (
     Request,
     Task,
 )
-from fedsynth.methods.psg import pooled
-from fedsynth.privacy.events import disclosed
+from fedsynth.methods.psg.psg import pooled
+from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.private import Private
+from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedsynth.errors import UserError, unknown
-from fedsynth.models.arithmetic import DTYPES, compute_type
-from fedsynth.models.chain import Chain, NotAChain
-from fedsynth.models.gradients import Loss, cross_entropy, loss_and_slope
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.nn.compute_dtype import DTYPES, compute_type
+from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_slope
+from fedsynth.nn.per_example.sequential import Chain, NotAChain
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _SAFETY = 1 - 2.0**-18

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from fedsynth.randomness import torch_generator
+from fedsynth.core.randomness import torch_generator
 
 
 class CountSketch:

@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from fedsynth.core import Arrays, Numbers, PartyPlan, Release, Request
-from fedsynth.data.scaling import Scale
-from fedsynth.models.gradients import Loss
+from fedsynth.core.model import Arrays, Numbers, PartyPlan, Release, Request
+from fedsynth.data.normalization import Scale
+from fedsynth.nn.per_example.gradients import Loss
+from fedsynth.privacy.accounting.events import disclosed, gaussian, poisson
+from fedsynth.privacy.charging import CURATOR, PUBLIC, Till
 from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
-from fedsynth.privacy.events import disclosed, gaussian, poisson
 from fedsynth.privacy.ledger import Ledger
-from fedsynth.privacy.mechanisms.image_gradients import ImageGradientMechanisms
 from fedsynth.privacy.mechanisms.loss_gradients import LossGradientMechanisms
-from fedsynth.privacy.mechanisms.outer_sums import OuterSumMechanisms
-from fedsynth.privacy.mechanisms.sample_functions import SampleFunctionMechanisms
+from fedsynth.privacy.mechanisms.sample_function import SampleFunctionMechanisms
+from fedsynth.privacy.mechanisms.second_moments import OuterSumMechanisms
 from fedsynth.privacy.mechanisms.sparse_gradients import SparseGradientMechanisms
+from fedsynth.privacy.mechanisms.upstream_gradients import ImageGradientMechanisms
 from fedsynth.privacy.mechanisms.vote_maxima import VoteMaximumMechanisms
 from fedsynth.privacy.mechanisms.votes import VoteMechanisms
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
-from fedsynth.privacy.outer import clipped_outer_sum
-from fedsynth.privacy.private import Private, Records, Sealed, open_for_guard
-from fedsynth.privacy.shares import add_share, sum_view
-from fedsynth.privacy.till import CURATOR, PUBLIC, Till
+from fedsynth.privacy.outer_products import clipped_outer_sum
+from fedsynth.privacy.party_data import Private, Records, Sealed, open_for_guard
+from fedsynth.privacy.secagg.distributed_noise import add_share, sum_view
 
 PARTY, AGGREGATE, DISTRIBUTED = "party", "aggregate", "distributed"  # who adds the noise
 

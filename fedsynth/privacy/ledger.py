@@ -26,10 +26,10 @@ from typing import IO, Any
 
 from dp_accounting import DpEvent
 
-from fedsynth.core import Budget
-from fedsynth.errors import UserError
-from fedsynth.privacy.accounting import epsilon
-from fedsynth.privacy.events import composed, flatten, from_json, to_json
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Budget
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
 from fedsynth.privacy.noise import NoiseKey
 
 GENESIS = "0" * 64

@@ -29,7 +29,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
 
 FROM_SYSTEM = "operating system entropy"
 

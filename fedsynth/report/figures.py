@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedsynth.core import SyntheticSet
-from fedsynth.report.outcomes import grey_or_colour
-from fedsynth.report.tables import SummaryRow, epsilon_words, stages_of
+from fedsynth.core.model import SyntheticSet
+from fedsynth.report.summary import SummaryRow, epsilon_words, stages_of
+from fedsynth.storage.releases import grey_or_colour
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedsynth.report import classifiers, compare, debugging, gallery, html, privacy_section
-from fedsynth.report.facts import MethodFacts, PrivacyRow, ReportFacts
+from fedsynth.experiment.progress import duration
+from fedsynth.report import classifier_tables as classifiers
+from fedsynth.report import html, privacy_section
+from fedsynth.report import images_section as gallery
+from fedsynth.report import inversion_section as debugging
 from fedsynth.report.figures import DARK, LIGHT, accuracy_over_stages, render
-from fedsynth.report.progress import duration
-from fedsynth.report.store import REPORT, RunDirectory
+from fedsynth.report.paper_comparison import table as compare
+from fedsynth.report.report_data import MethodFacts, PrivacyRow, ReportFacts
 from fedsynth.report.style import CSS
-from fedsynth.report.tables import (
+from fedsynth.report.summary import (
     MISSING,
     SummaryRow,
     epsilon_words,
@@ -27,6 +30,7 @@ from fedsynth.report.tables import (
     stages_of,
     summarise,
 )
+from fedsynth.storage.run_directory import REPORT, RunDirectory
 
 __all__ = ["MethodFacts", "PrivacyRow", "ReportFacts", "write_report"]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedsynth.report import html
-from fedsynth.report.crowd import CROWD, alike, span, who
-from fedsynth.report.facts import PrivacyRow, ReportFacts
-from fedsynth.report.tables import epsilon_words
+from fedsynth.report.party_groups import CROWD, alike, span, who
+from fedsynth.report.report_data import PrivacyRow, ReportFacts
+from fedsynth.report.summary import epsilon_words
 
 ROWS_SHOWN = 200  # a method and epsilon; the ledger holds them all
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.errors import UserError
 from fedsynth.data import holdout
-from fedsynth.errors import UserError
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=60, deadline=None)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.errors import UserError
 from fedsynth.data import partition
-from fedsynth.errors import UserError
-from fedsynth.recruitment import Recruitment
+from fedsynth.experiment.client_selection import Recruitment
 
 class_counts = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 seeds = st.integers(0, 2**32 - 1)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.errors import UserError
 from fedsynth.data.users import UserRecords, chosen_users, in_order
-from fedsynth.errors import UserError
 
 quick = settings(max_examples=25, deadline=None)
 

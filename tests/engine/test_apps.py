@@ -13,11 +13,11 @@ import pytest
 import torch
 from flwr.app import Context, Error, Message, RecordDict
 
-from fedsynth.core import Release, Request
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Release, Request
 from fedsynth.engine.apps import Curator, make_client_app, make_server_app, read_job
-from fedsynth.engine.grid import InProcessGrid, PartyHost
+from fedsynth.engine.local_grid import InProcessGrid, PartyHost
 from fedsynth.engine.messages import BadReply, PartyFailed, PartyRefused, PartyTimeout
-from fedsynth.errors import UserError
 from fedsynth.privacy.ledger import BudgetExceeded
 
 SECRET = "patient 4711"

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Release, Request
+from fedsynth.core.model import Release, Request
 from fedsynth.engine.messages import (
     BadReply,
     BadRequest,

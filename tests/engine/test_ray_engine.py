@@ -11,11 +11,11 @@ import fakes
 import psutil
 import pytest
 
-from fedsynth.core import Request
-from fedsynth.engine.engine import open_engine
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Request
+from fedsynth.engine.base import open_engine
 from fedsynth.engine.messages import PartyFailed, PartyLost, PartyRefused, PartyTimeout
-from fedsynth.engine.ray_grid import RayGrid
-from fedsynth.errors import UserError
+from fedsynth.engine.ray.grid import RayGrid
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_batches_are_at_home_and_even(ray_stage):
     def homes(who: list[int], sticky: bool) -> list[tuple[int, list[int]]]:
         from flwr.app import Message, RecordDict
 
-        from fedsynth.engine.grid import node_of, party_at
+        from fedsynth.engine.local_grid import node_of, party_at
 
         grid = RayGrid("{}", 100, pool, sticky)
         messages = [

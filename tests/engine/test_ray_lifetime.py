@@ -16,12 +16,12 @@ import psutil
 import pytest
 from waiting import on_this_machine
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+HERE, ROOT = Path(__file__).parents[1] / "support", Path(__file__).parents[2]
 PATH = os.pathsep.join([str(ROOT), str(HERE)])
 
 _BUSY = """
 import threading, fakes, psutil
-from fedsynth.core import Request
+from fedsynth.core.model import Request
 
 def report():
     print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)
@@ -91,7 +91,7 @@ def test_nothing_is_left_after_the_driver_is_stopped(how):
 
 _ERROR = """
 import fakes, psutil
-from fedsynth.core import Request
+from fedsynth.core.model import Request
 try:
     with fakes.open_stage("ray", workers=3, num_cpus=1) as stage:
         stage.play(lambda ask: ask([0], 0, Request()), mishap={"0": "secret"})
@@ -117,8 +117,8 @@ def test_an_error_ends_everything_and_the_party_side_log_is_seen():
 
 _BROKEN = """
 import fakes
-from fedsynth.core import Request
-from fedsynth.engine.engine import open_engine
+from fedsynth.core.model import Request
+from fedsynth.engine.base import open_engine
 
 class Unloadable:
     def __reduce__(self):
@@ -142,8 +142,8 @@ def test_workers_that_cannot_start_are_an_error_not_a_loop():
 
 _JOIN = """
 import pathlib, subprocess, sys, tempfile, time, fakes, ray
-from fedsynth.core import Request
-from fedsynth.errors import UserError
+from fedsynth.core.model import Request
+from fedsynth.core.errors import UserError
 
 command = str(pathlib.Path(sys.executable).with_name("ray"))
 port = sys.argv[1]
@@ -196,7 +196,7 @@ def test_a_running_cluster_is_joined_and_left_as_it_was(local_stage):
 
 _LAZY = """
 import sys
-import fedsynth.engine.engine as e
+import fedsynth.engine.base as e
 print({"flwr", "ray"} & set(sys.modules))
 with e.open_engine("inprocess") as engine:
     print("ray" in sys.modules, "flwr.simulation" in sys.modules)

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.evaluation.continual import (
-    accuracy_matrix,
-    forgetting,
-    stage_rows,
-    summary_rows,
-)
-from fedsynth.evaluation.material import EvalResult
+from fedsynth.evaluation.continual import accuracy_matrix, forgetting, stage_rows, summary_rows
+from fedsynth.evaluation.types import EvalResult
 
 
 def result(per_class: dict[int, tuple[int, int]], name: str = "convnet") -> EvalResult:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedsynth.core import DataFacts
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import DataFacts
 from fedsynth.evaluation import inception as module
+from fedsynth.evaluation.config import EvalSetting
 from fedsynth.evaluation.inception import CACHE, PUBLISHED, TORCHVISION, at_hand, inception
-from fedsynth.evaluation.setting import EvalSetting
 
 DIGITS = DataFacts("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import DataFacts
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import DataFacts
+from fedsynth.evaluation.config import PRESETS, TRAINING_KEYS, EvalSetting
 from fedsynth.evaluation.protocols import MIN_STEPS, PROTOCOLS, protocol
-from fedsynth.evaluation.setting import PRESETS, TRAINING_KEYS, EvalSetting
 
 MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
 CIFAR = DataFacts("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))

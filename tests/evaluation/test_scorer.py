@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 import torch
 
-from fedsynth.core import TABLE, DataFacts, SyntheticSet
-from fedsynth.data import datasets
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import TABLE, DataFacts, SyntheticSet
+from fedsynth.core.randomness import default_seed
+from fedsynth.data import registry as datasets
 from fedsynth.evaluation import scorer as scoring
-from fedsynth.evaluation.appraisal import Quality, appraise
+from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.image_quality import Quality, appraise
 from fedsynth.evaluation.scorer import Form, Scorer, scorer, train_scorer
-from fedsynth.evaluation.setting import EvalSetting
-from fedsynth.randomness import default_seed
 
 SHAPES = datasets.info("shapes").facts
 TINY = Form(4, 3000)

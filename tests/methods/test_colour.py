@@ -9,12 +9,12 @@ import pytest
 import tiny_runs as tiny
 import torch
 
-from fedsynth.core import IMAGE, ReleasedModel
-from fedsynth.data import datasets
-from fedsynth.errors import UserError
-from fedsynth.kinds import able, refuse_unfit
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import IMAGE, ReleasedModel
+from fedsynth.data import registry as datasets
+from fedsynth.experiment.data_kinds import able, refuse_unfit
+from fedsynth.experiment.scenario import World
 from fedsynth.methods import all_methods
-from fedsynth.scenario import World
 
 COLOUR = World(data="made_colour", parties=10, stages="together", holdout=1000)
 DATA = datasets.info("made_colour").facts

@@ -15,18 +15,19 @@ import torch
 from contract_cases import CASES, Case, each_case, each_case_of_many, each_method, stages_of
 from instruments import Crash, Fuse
 
-from fedsynth.config import PRESETS
-from fedsynth.core import ReleasedModel, SyntheticSet
-from fedsynth.data import datasets
-from fedsynth.engine import checkpoint, session
-from fedsynth.engine.job import Job, _plan
+from fedsynth.core.model import ReleasedModel, SyntheticSet
+from fedsynth.core.settings import build, describe
+from fedsynth.data import registry as datasets
+from fedsynth.experiment import session
+from fedsynth.experiment.config import PRESETS
+from fedsynth.experiment.job import Job, _plan
 from fedsynth.methods import method
-from fedsynth.privacy import private as private_module
-from fedsynth.privacy.accounting import epsilon
-from fedsynth.privacy.events import flatten
+from fedsynth.privacy import party_data as private_module
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import SLACK, read_entries, total
-from fedsynth.report.store import RunDirectory
-from fedsynth.settings import build, describe
+from fedsynth.storage import checkpoint
+from fedsynth.storage.run_directory import RunDirectory
 
 AUTO = "auto"
 

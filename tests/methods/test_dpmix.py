@@ -8,12 +8,12 @@ import pytest
 import torch
 from guarded import FREE, guard, private
 
-from fedsynth.core import DataFacts, PartyFacts, Plan, Request, Task
+from fedsynth.core.model import DataFacts, PartyFacts, Plan, Request, Task
+from fedsynth.core.settings import build
 from fedsynth.methods import method
 from fedsynth.methods.dpmix import shares_of
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.private import Records
-from fedsynth.settings import build
+from fedsynth.privacy.party_data import Records
 
 FACTS = DataFacts("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
 
@@ -50,7 +50,7 @@ def test_without_noise_a_mixture_of_all_is_the_mean_with_its_label_shares(tmp_pa
 
 def total_of(share):
     """The plan's event, wrapped as a ledger wraps its entries."""
-    from fedsynth.privacy.events import composed
+    from fedsynth.privacy.accounting.events import composed
 
     return composed([share.event])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedsynth.core import Budget, DataFacts, PartyFacts, Task
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Budget, DataFacts, PartyFacts, Task
 from fedsynth.methods import method
 
 BUDGET = Budget(10.0, 1e-3)

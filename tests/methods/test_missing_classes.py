@@ -10,16 +10,16 @@ import pytest
 import tiny_runs as tiny
 import torch
 
-from fedsynth.core import ReleasedModel
-from fedsynth.data import datasets
-from fedsynth.engine import session
-from fedsynth.kinds import able
+from fedsynth.core.model import ReleasedModel
+from fedsynth.data import registry as datasets
+from fedsynth.experiment import session
+from fedsynth.experiment.data_kinds import able
+from fedsynth.experiment.scenario import party_records, tasks
 from fedsynth.methods import all_methods
-from fedsynth.privacy.events import flatten
+from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.private import Records
-from fedsynth.report.store import RunDirectory
-from fedsynth.scenario import party_records, tasks
+from fedsynth.privacy.party_data import Records
+from fedsynth.storage.run_directory import RunDirectory
 
 DATA = datasets.info("shapes").facts
 PRIVATE = [name for name in able(DATA) if all_methods()[name].private]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsynth.errors import UserError
-from fedsynth.models.classifiers import make_convnet
+from fedsynth.core.errors import UserError
+from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.clipping import clipped_gradient_sum, explain
 
 SMALL = (1, 8, 8)
@@ -144,7 +144,7 @@ def test_equals_the_naive_loop(name: str) -> None:
 def test_auto_is_what_the_machine_is_fast_at(
     model: nn.Module, supported: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsynth.models.arithmetic._has_bfloat16", lambda _: supported)
+    monkeypatch.setattr("fedsynth.nn.compute_dtype._has_bfloat16", lambda _: supported)
     images, labels = records(9, SMALL, 6)
     chosen, named = (
         clipped_gradient_sum(model, images, labels, clip=0.1, dtype=name)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.core import Budget, DataFacts, Request
-from fedsynth.data.scaling import Scale
-from fedsynth.models.classifiers import make_convnet
-from fedsynth.privacy.events import gaussian, poisson, repeated, to_json
+from fedsynth.core.model import Budget, DataFacts, Request
+from fedsynth.data.normalization import Scale
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
 from fedsynth.privacy.guard import PUBLIC, AggregateNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.private import Private, Records, Sealed
+from fedsynth.privacy.party_data import Private, Records, Sealed
 
 FACTS = DataFacts("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
 SCALE = Scale.standard(FACTS)

@@ -10,10 +10,10 @@ from guarded import guard, private, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.privacy.events import gaussian, poisson, to_json
+from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
 from fedsynth.privacy.guard import PUBLIC
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.private import Records
+from fedsynth.privacy.party_data import Records
 
 
 @given(

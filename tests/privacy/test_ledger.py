@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget
-from fedsynth.errors import UserError
-from fedsynth.privacy.accounting import epsilon
-from fedsynth.privacy.events import disclosed, gaussian, poisson, repeated
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Budget
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.ledger import (
     GENESIS,
     BudgetExceeded,
@@ -100,7 +100,7 @@ def test_spending_never_exceeds_the_budget_whatever_is_asked(tmp_path_factory, a
 
 
 def test_the_plan_is_counted_once_and_what_goes_beyond_it_is_refused(tmp_path):
-    from fedsynth.privacy.calibration import poisson_gaussian_multiplier
+    from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 
     sigma = poisson_gaussian_multiplier(0.02, 20, 1.0, 1e-5, "pld")
     step = poisson(0.02, gaussian(sigma))
@@ -179,8 +179,8 @@ KILLED = """
     import os, signal, sys
     from pathlib import Path
     sys.path.insert(0, {root!r})
-    from fedsynth.core import Budget
-    from fedsynth.privacy.events import gaussian, poisson
+    from fedsynth.core.model import Budget
+    from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.noise import NoiseKey
     key = NoiseKey.from_seed(1, "party 0")

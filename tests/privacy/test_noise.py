@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedsynth.errors import UserError
+from fedsynth.core.errors import UserError
 from fedsynth.privacy.noise import FROM_SYSTEM, NoiseKey
 
 KEY = NoiseKey.from_seed(7, "party 0")

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from fedsynth.evaluation.suite import SUITE
-from fedsynth.report.classifiers import by_classifier, by_quality, markdown, section
-from fedsynth.report.metrics import Metric
-from fedsynth.report.tables import frame, judged_words, summarise
+from fedsynth.evaluation.classical_classifiers import SUITE
+from fedsynth.report.classifier_tables import by_classifier, by_quality, markdown, section
+from fedsynth.report.summary import frame, judged_words, summarise
+from fedsynth.storage.metrics import Metric
 
 
 def judged(names: tuple[str, ...], protocol: str = "G") -> list[Metric]:

@@ -15,7 +15,7 @@ import torch
 from matplotlib.collections import LineCollection
 from matplotlib.container import ErrorbarContainer
 
-from fedsynth.core import ReleasedModel, SyntheticSet
+from fedsynth.core.model import ReleasedModel, SyntheticSet
 from fedsynth.report.figures import (
     accuracy_matrices,
     accuracy_matrix_tables,
@@ -23,10 +23,10 @@ from fedsynth.report.figures import (
     images_by_method,
     render,
 )
-from fedsynth.report.metrics import Metric
 from fedsynth.report.page import MethodFacts, PrivacyRow, ReportFacts, write_report
-from fedsynth.report.store import RunDirectory, release_name
-from fedsynth.report.tables import frame, summarise
+from fedsynth.report.summary import frame, summarise
+from fedsynth.storage.metrics import Metric
+from fedsynth.storage.run_directory import RunDirectory, release_name
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;'$x_{"
 VOID = {"meta", "img", "source", "br"}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fedsynth.models.gradients import Loss
+from fedsynth.nn.per_example.gradients import Loss
+from fedsynth.privacy.accounting.events import gaussian, poisson
+from fedsynth.privacy.charging import CURATOR, Till
 from fedsynth.privacy.clipping import clipped_gradient_sum
-from fedsynth.privacy.events import gaussian, poisson
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.parts import OfClass
-from fedsynth.privacy.private import Private, open_for_guard
-from fedsynth.privacy.till import CURATOR, Till
+from fedsynth.privacy.party_data import Private, open_for_guard
+from fedsynth.privacy.subsets import OfClass
 
 
 class LossGradientMechanisms(Till):

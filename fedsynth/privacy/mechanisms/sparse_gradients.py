@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fedsynth.data.scaling import Scale
-from fedsynth.privacy.events import gaussian, poisson
+from fedsynth.data.normalization import Scale
+from fedsynth.privacy.accounting.events import gaussian, poisson
+from fedsynth.privacy.charging import Till
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.private import Private, open_for_guard
-from fedsynth.privacy.till import Till
-from fedsynth.privacy.topk import reach, sparse_gradient_sum
+from fedsynth.privacy.party_data import Private, open_for_guard
+from fedsynth.privacy.sparsification import reach, sparse_gradient_sum
 
 
 class SparseGradientMechanisms(Till):

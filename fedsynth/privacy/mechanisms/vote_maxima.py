@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedsynth.privacy.events import gaussian
+from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.charging import CURATOR, Till
 from fedsynth.privacy.mechanisms.votes import Tally
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.private import Sealed, open_for_guard
-from fedsynth.privacy.till import CURATOR, Till
+from fedsynth.privacy.party_data import Sealed, open_for_guard
 
 
 class VoteMaximumMechanisms(Till):

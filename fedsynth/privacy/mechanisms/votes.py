@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.charging import Till
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.events import gaussian
-from fedsynth.privacy.private import Sealed, open_for_guard
-from fedsynth.privacy.till import Till
+from fedsynth.privacy.party_data import Sealed, open_for_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

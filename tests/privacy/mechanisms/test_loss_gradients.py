@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.models.mlp_gan import mlp_discriminator, rows_with_labels
-from fedsynth.privacy.events import from_json, gaussian, one_part, poisson
+from fedsynth.core.randomness import default_seed
+from fedsynth.nn.gan.mlp import mlp_discriminator, rows_with_labels
+from fedsynth.privacy.accounting.events import from_json, gaussian, one_part, poisson
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.parts import OfClass
-from fedsynth.privacy.private import Records
-from fedsynth.randomness import default_seed
+from fedsynth.privacy.party_data import Records
+from fedsynth.privacy.subsets import OfClass
 
 
 def records(n: int, seed: int = 0) -> Records:

@@ -11,10 +11,10 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.privacy.events import from_json, gaussian
+from fedsynth.privacy.accounting.events import from_json, gaussian
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
-from fedsynth.privacy.private import Sealed
+from fedsynth.privacy.party_data import Sealed
 
 GROUPS, BINS, IMAGES = 3, 4, 5
 RULE = BallotRule(GROUPS * BINS, GROUPS, 0, 1)

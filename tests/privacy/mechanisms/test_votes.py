@@ -11,13 +11,13 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core import Budget
+from fedsynth.core.model import Budget
+from fedsynth.privacy.accounting.events import gaussian, to_json
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.events import gaussian, to_json
 from fedsynth.privacy.guard import PUBLIC
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
-from fedsynth.privacy.private import Sealed
+from fedsynth.privacy.party_data import Sealed
 
 SIGNS = BallotRule(10, 3)
 

@@ -1,0 +1,164 @@
+"""What a run would do and cost, printed before any data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dp_accounting import DpEvent
+from rich.table import Table
+
+from fedsynth.core.model import PartyPlan, Plan, Work
+from fedsynth.experiment.evaluation_cost import (
+    answer_seconds,
+    judging_seconds,
+    quality_seconds,
+    scorer_training_seconds,
+)
+from fedsynth.experiment.grid import paper_epsilon, plans, published
+from fedsynth.experiment.job import Job
+from fedsynth.experiment.progress import duration
+from fedsynth.experiment.release_cost import seconds, work_seconds
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.guard import CURATOR
+from fedsynth.report.party_groups import CROWD, alike, span, who
+
+TESTS = 10_000  # test images of all classes, about
+
+COLUMNS = (
+    "method", "budget", "stage", "party", "records", "q", "steps", "noise", "view",
+    "ε PLD", "ε RDP", "ε paper", "up", "down", "time",
+)  # fmt: skip
+
+
+def plan_table(jobs: list[Job], title: str) -> Table:
+    """A row a method, budget, party and view: rates, noise, epsilons, bytes, core time.
+
+    Where there are many parties, those that do and spend the same share a row; the time of such a
+    row is that of all of them, its bytes those of one."""
+    table = Table(title=title, caption=_caption(jobs))
+    for name in COLUMNS:
+        left = name in ("method", "view")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for job in jobs:
+        for plan in plans(job):
+            for shares in _rows(plan):
+                for view, event in (shares[0].views or {CURATOR: shares[0].event}).items():
+                    table.add_row(*_cells(job, plan, shares, view, event))
+        table.add_section()
+    return table
+
+
+def _rows(plan: Plan) -> list[list[PartyPlan]]:
+    """The parties of every row."""
+    if len(plan.parties) <= CROWD:
+        return [[share] for share in plan.parties]
+    return alike(
+        plan.parties, lambda s: (s.sampling_rate, s.steps, s.noise_multiplier, repr(s.event))
+    )
+
+
+def _cells(
+    job: Job, plan: Plan, shares: Sequence[PartyPlan], view: str, event: DpEvent
+) -> list[str]:
+    share, delta = shares[0], job.budget.delta
+    private = job.the_method.private
+    work = [work for one in shares for work in one.work]
+    time = work_seconds((*work, *_shared(plan)), plan.task.data)
+    return [
+        job.method,
+        f"{job.budget.epsilon:g}",
+        str(plan.task.stage + 1),
+        who([one.party for one in shares]),
+        span(one.records for one in shares),
+        f"{share.sampling_rate:.5f}" if private else "-",
+        f"{share.steps:,}",
+        f"{share.noise_multiplier:.4f}" if private else "none",
+        view,
+        f"{epsilon(event, delta, 'pld'):.4g}",
+        f"{epsilon(event, delta, 'rdp'):.4g}",
+        f"{paper_epsilon(job, published(share, event)):.4g}",
+        span((one.bytes_up for one in shares), size),
+        span((one.bytes_down for one in shares), size),
+        duration(time),
+    ]
+
+
+def _shared(plan: Plan) -> tuple[Work, ...]:
+    """The curator's work, counted once: with its first party."""
+    return plan.curator_work if len(plan.parties) == 1 else ()
+
+
+def _caption(jobs: list[Job]) -> str:
+    release = sum(seconds(plan) for job in jobs for plan in plans(job))
+    judging = sum(evaluation_seconds(job) for job in jobs)
+    real = once_seconds(jobs)
+    more = f"; on real data, once and then kept on disk, {duration(real)}" if real else ""
+    return (
+        f"Estimated on this machine, one core: releases {duration(release)}, evaluation "
+        f"{duration(judging)}{more}, together {duration(release + judging + real)}; divide by the "
+        "workers."
+    )
+
+
+def evaluation_seconds(job: Job) -> float:
+    """Core-seconds of judging every stage of a job: training and testing its classifiers, and
+    appraising its images."""
+    total, images = 0.0, 0
+    for plan in plans(job):
+        facts = plan.task.data
+        tests = TESTS * len(plan.task.seen) // facts.classes
+        if hands_on_a_model(job):
+            total += tests * answer_seconds("convnet", job.evaluation.width, facts)
+            continue
+        images += released_images(job, plan)
+        total += judging_seconds(job.evaluation, facts, max(1, images), tests)
+        total += quality_seconds(job.evaluation, facts, max(1, images), TESTS)
+    return total
+
+
+def once_seconds(jobs: list[Job]) -> float:
+    """Core-seconds of what is computed from real data once and kept on disk: classifiers to
+    calibrate by, one set for each stage, and the scorer of images."""
+    if not (judged := [job for job in jobs if not hands_on_a_model(job)]):
+        return 0.0
+    setting, total, records = judged[0].evaluation, 0.0, 0
+    for plan in plans(judged[0]):
+        records += sum(share.records for share in plan.parties)
+        tests = TESTS * len(plan.task.seen) // plan.task.data.classes
+        if setting.rules.calibrated:
+            total += judging_seconds(replace(setting, nets=1), plan.task.data, records, tests)
+    return total + scorer_training_seconds(setting, plans(judged[0])[0].task.data, records)
+
+
+def hands_on_a_model(job: Job) -> bool:
+    """Whether a job ends in a model, which is tested as it is: a private method without images a
+    class."""
+    return job.the_method.private and not hasattr(job.config, "spc")
+
+
+def released_images(job: Job, plan: Plan) -> int:
+    """Images of one stage, by the plan: what the parties send, or the method's `spc` for each class
+    where they send something else that images are made from."""
+    if plan.images is not None:
+        return plan.images
+    sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
+    if not hasattr(job.config, "spc"):
+        return sent
+    drawn = job.config.spc * len(plan.task.classes)
+    return max(sent, drawn) if plan.rounds == 1 else drawn
+
+
+def _image_bytes(job: Job, plan: Plan) -> int:
+    channels, height, width = plan.task.data.shape
+    return channels * height * width * (4 if job.the_method.private else 1) + 8
+
+
+def size(count: int) -> str:
+    """Bytes as people write them."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

@@ -1,0 +1,142 @@
+"""Check a ledger without the run that wrote it: `python -m fedsynth.cli.verify LEDGER`.
+
+Every chain of hashes in the file (one a job and party) is followed from its first line, and what
+its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it. Whether a
+record or a user is protected is no matter of the events: it is read from the run's `config.yaml`
+where the ledger still lies beside it, and asked for otherwise. Nor can a chain tell that its last
+lines are gone: a run's whole ledger is held against the epsilons in its `metrics.csv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import UNITS
+from fedsynth.privacy.accounting.accountant import cross_check, epsilon
+from fedsynth.privacy.accounting.events import describe
+from fedsynth.privacy.accounting.gdp import check_delta
+from fedsynth.privacy.ledger import Entry, read_chains, total
+from fedsynth.storage.metrics import Metric
+from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory, release_name
+
+DEPTH = 4  # folders from a run's configuration down to a party's own ledger
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one party spent in one job, counted from its own lines."""
+
+    job: str
+    party: int
+    entries: int
+    words: str
+    pld: float
+    rdp: float
+    opacus: dict[str, float]  # the same by Opacus's accountants, where it was asked for
+    noise: str
+    views: tuple[str, ...]
+
+
+def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
+    """One account a chain; raises `LedgerDamaged` where a chain does not hold."""
+    return [_account(chain, delta, opacus) for chain in read_chains(path)]
+
+
+def unit_of(ledger: Path) -> str:
+    """What the run protects by its own configuration, found in the folders above the ledger."""
+    for folder in ledger.resolve().parents[:DEPTH]:
+        unit = _config_in(folder).get("unit")
+        if unit in UNITS:
+            return str(unit)
+    return "unit not in the ledger (--unit names it)"
+
+
+def _config_in(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in this folder; empty where there is none."""
+    return RunDirectory(folder).read_config() if (folder / CONFIG).is_file() else {}
+
+
+def check_against(run: RunDirectory, found: Sequence[Account]) -> None:
+    """Refuse a ledger whose chains do not come to what the run's `metrics.csv` says was spent."""
+    said: dict[str, Metric] = {}
+    for row in run.metrics():
+        if row.metric == "epsilon_pld" and math.isfinite(row.value):
+            name = release_name(row.method, row.epsilon, row.seed)
+            said[name] = max(row, said.get(name, row), key=lambda row: row.stage)
+    for name, row in said.items():
+        here = max((a.pld for a in found if a.job == name), default=0.0)
+        if not math.isclose(here, row.value, rel_tol=1e-4, abs_tol=1e-9):
+            raise UserError(
+                f"the chains of {name} come to epsilon {here:.6g}, and the run's {METRICS} "
+                f"says {row.value:.6g}: lines or whole chains are missing from the ledger, or were "
+                "added to it."
+            )
+
+
+def _account(chain: list[Entry], delta: float, opacus: bool) -> Account:
+    spent, first = total(chain), chain[0]
+    others = cross_check(spent, delta) if opacus else {}
+    return Account(
+        first.job,
+        first.party,
+        len(chain),
+        describe(spent),
+        epsilon(spent, delta, "pld"),
+        epsilon(spent, delta, "rdp"),
+        {name: value for name, value in others.items() if name.startswith("opacus")},
+        first.noise,
+        tuple(sorted({entry.view for entry in chain})),
+    )
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print every account of a ledger; exit code 2 if a chain is broken."""
+    parser = argparse.ArgumentParser(prog="python -m fedsynth.cli.verify")
+    parser.add_argument("ledger", type=Path, help="a run's ledger.jsonl, or a party's own")
+    parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
+    parser.add_argument(
+        "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
+    )
+    parser.add_argument("--unit", choices=UNITS, help="what is protected; default: as the run says")
+    options = parser.parse_args(words)
+    try:
+        check_delta(options.delta)
+        if not options.ledger.is_file():
+            raise UserError(f"{options.ledger} is not a file.")
+        found = accounts(options.ledger, options.delta, options.opacus)
+        if not found:
+            raise UserError(f"{options.ledger} holds no entries: it is empty or was cut off.")
+        folder = options.ledger.parent
+        whole = (folder / METRICS).is_file() and _config_in(folder).get("delta") == options.delta
+        if whole:
+            check_against(RunDirectory(folder), found)
+        unit = options.unit or unit_of(options.ledger)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for a in found:
+        counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
+        print(
+            f"{a.job}, party {a.party}: epsilon "
+            + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())
+            + f" at delta={options.delta:g}, {unit}, add/remove; view {', '.join(a.views)}; "
+            f"noise from {a.noise}; {a.entries} entries: {a.words}"
+        )
+    print(
+        f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds"
+        + (", and the run's own numbers agree." if whole else ".")
+    )
+    if not whole:
+        print("Lines cut off from the end of a chain cannot be seen here: compare with the report.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

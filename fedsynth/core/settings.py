@@ -1,0 +1,140 @@
+"""Settings as frozen dataclasses whose fields know their documentation and their limits.
+
+`setting(...)` declares a field, `build(...)` makes an instance from what a YAML file or a command
+line says. Everything a person can get wrong there ends in a `UserError` that names the key, the
+value, what is allowed and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fedsynth.core.errors import UserError, nearest
+
+C = TypeVar("C")
+
+
+def setting(
+    default: Any,
+    about: str,
+    *,
+    choices: Sequence[Any] | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    finite: bool = True,
+) -> Any:
+    """A dataclass field with its one-line documentation and its limits."""
+    limits = {
+        "choices": choices,
+        "above": above,
+        "below": below,
+        "at_least": at_least,
+        "at_most": at_most,
+        "finite": finite,
+    }
+    return dataclasses.field(default=default, metadata={"about": about, **limits})
+
+
+def build(cls: type[C], values: Mapping[str, Any], path: str = "") -> C:
+    """An instance of the dataclass `cls` from plain values, checked field by field."""
+    prefix = f"{path}." if path else ""
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    for name in values:
+        if name not in fields:
+            raise UserError(
+                f"unknown key '{prefix}{name}'.{nearest(name, fields)} "
+                f"Allowed: {', '.join(prefix + n for n in fields)}."
+            )
+    made = {}
+    for name, value in values.items():
+        made[name] = convert(value, hints[name], prefix + name)
+        _check_limits(made[name], fields[name].metadata, prefix + name)
+    return cls(**made)
+
+
+def convert(value: Any, kind: Any, key: str) -> Any:
+    """`value` as the type `kind`, or a UserError that names the key and what was expected."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return convert(value, next(a for a in arguments if a is not type(None)), key)
+    if origin is tuple:
+        items = value if isinstance(value, list | tuple) else [value]
+        return tuple(convert(item, arguments[0], key) for item in items)
+    converted = _CONVERTERS[origin or kind](value)
+    if converted is None:
+        raise UserError(f"{key}={value!r} is not {_IN_WORDS[origin or kind]}.")
+    return converted
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    int: _whole,
+    float: _number,
+    bool: lambda value: value if isinstance(value, bool) else None,
+    str: lambda value: value if isinstance(value, str) else None,
+    dict: lambda value: dict(value) if isinstance(value, Mapping) else None,
+}
+_IN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    dict: "a mapping of keys to values",
+}
+
+
+def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
+    for item in value if isinstance(value, tuple) else (value,):
+        if item is None:
+            continue
+        choices = limits.get("choices")
+        if choices is not None and item not in choices:
+            allowed = ", ".join(str(c) for c in choices)
+            raise UserError(
+                f"{key}={item!r} is unknown.{nearest(item, choices)} Allowed: {allowed}."
+            )
+        if limits.get("finite") and isinstance(item, float) and math.isinf(item):
+            raise UserError(f"{key}={item!r} must be a finite number.")
+        if limits.get("above") is not None and not item > limits["above"]:
+            raise UserError(f"{key}={item!r} must be above {limits['above']:g}.")
+        if limits.get("below") is not None and not item < limits["below"]:
+            raise UserError(f"{key}={item!r} must be below {limits['below']:g}.")
+        if limits.get("at_least") is not None and not item >= limits["at_least"]:
+            raise UserError(f"{key}={item!r} must be at least {limits['at_least']:g}.")
+        if limits.get("at_most") is not None and not item <= limits["at_most"]:
+            raise UserError(f"{key}={item!r} must be at most {limits['at_most']:g}.")
+
+
+def describe(cls: type) -> list[tuple[str, Any, str]]:
+    """(name, default, documentation) of every field, for `--help` and `--list`."""
+    return [(f.name, f.default, _about(f.metadata)) for f in dataclasses.fields(cls)]
+
+
+def _about(metadata: Mapping[str, Any]) -> str:
+    """What a field is for, and what it may hold where that is a choice."""
+    about, choices = metadata.get("about", ""), metadata.get("choices")
+    return f"{about} ({', '.join(map(str, choices))})" if about and choices else about

@@ -1,0 +1,68 @@
+"""`data=emnist_users`: federated EMNIST from wherever it is, else the nearest thing to it, by name.
+
+The order is: federated EMNIST (LEAF, TensorFlow Federated, Flower Datasets), MNIST by its real
+writers, MNIST by virtual writers. What is taken is another data set with a name of its own, which
+then stands in the plan, the configuration, the log and the report; nothing is put in the place of
+anything in silence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.model import DataFacts
+from fedsynth.data.datasets import femnist as federated
+from fedsynth.data.datasets import mnist_writers
+from fedsynth.data.formats import femnist
+from fedsynth.data.registry import dataset
+from fedsynth.data.users import Folder
+
+NAME = "emnist_users"
+SOURCES = {
+    "leaf": "femnist_leaf",
+    "tff": "femnist_tff",
+    "flower": "femnist_flower",
+    "writers": mnist_writers.WRITERS,
+    "virtual": mnist_writers.VIRTUAL,
+}
+AUTO = "auto"
+
+
+def find(source: str, data_dir: Folder) -> tuple[str, tuple[str, ...]]:
+    """The data set to take for `data=emnist_users`, and what was tried before it, in words."""
+    if source not in (AUTO, *SOURCES):
+        raise unknown("source", source, (AUTO, *SOURCES))
+    tried: list[str] = []
+    for short, name in SOURCES.items():
+        if source not in (AUTO, short):
+            continue
+        reason = _lacking(name, data_dir)
+        if reason is None:
+            return name, tuple(tried)
+        tried.append(f"{short}: {reason}")
+    raise UserError(
+        f"data={NAME} source={source} cannot be had. Tried:\n"
+        + "".join(f"  - {line}\n" for line in tried)
+        + "What to do: put the files into one of the folders named (data_dir=... or FEDSYNTH_DATA "
+        "names the first part), or take another source: " + ", ".join((AUTO, *SOURCES)) + "."
+    )
+
+
+def _lacking(name: str, data_dir: Folder) -> str | None:
+    if name in federated.READERS:
+        return federated.lacking(name, data_dir)
+    return mnist_writers.lacking(data_dir) if name == mnist_writers.WRITERS else None
+
+
+@dataset(
+    DataFacts(
+        NAME, (1, femnist.SIDE, femnist.SIDE), femnist.CLASSES, federated.MEAN, federated.STD
+    ),
+    train=(),
+    test=(),
+    about="federated EMNIST by users, from wherever it is (source=), else MNIST by its writers",
+)
+def emnist_users(_split: str, _data_dir: Folder) -> tuple[np.ndarray, np.ndarray]:
+    """Never read: the configuration names what was found."""
+    raise UserError(f"data={NAME} is looked for when a run is configured: source= names what.")

@@ -1,0 +1,79 @@
+"""Federated EMNIST by its writers, one data set for each form in which people keep it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import DataFacts
+from fedsynth.data.cache import user_records as converted
+from fedsynth.data.formats import femnist
+from fedsynth.data.registry import dataset
+from fedsynth.data.users import Folder, Owners, UserRecords
+
+# Published for LEAF's images (0.9618, 0.1644), which are white paper; here paper is black.
+MEAN, STD = (0.0382,), (0.1644,)
+
+READERS = {
+    "femnist_leaf": femnist.read_leaf,
+    "femnist_tff": femnist.read_tff,
+    "femnist_flower": femnist.read_flower,
+}
+ABOUT = {
+    "femnist_leaf": "federated EMNIST, about 3,400 writers: LEAF's json files",
+    "femnist_tff": "federated EMNIST, 3,400 writers: TensorFlow Federated's HDF5 files",
+    "femnist_flower": "federated EMNIST, about 3,600 writers: Flower Datasets' flwrlabs/femnist",
+}
+
+
+def lacking(name: str, data_dir: Folder) -> str | None:
+    """Why this source cannot be read here, and what would help; None if it can."""
+    if name == "femnist_flower":
+        if importlib.util.find_spec("flwr_datasets") is None:
+            return "flwr_datasets is not installed (pip install 'flwr-datasets[vision]')"
+        return None
+    if name == "femnist_leaf":
+        places = ", ".join(str(place) for place in femnist.leaf_places(data_dir))
+        return None if femnist.leaf_folder(data_dir) else f"no train/*.json in {places}"
+    for split in converted.SPLITS:
+        if femnist.tff_file(data_dir, split) is None:
+            places = ", ".join(str(place) for place in femnist.tff_places(data_dir, split))
+            return f"none of {places}"
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def records(name: str, split: str, data_dir: Folder) -> UserRecords:
+    """The records of one split by their writers."""
+    if reason := lacking(name, data_dir):
+        raise UserError(f"data={name} cannot be had: {reason}.")
+    files = femnist.source_files(name, data_dir)
+    return converted.records(name, split, data_dir, READERS[name], files)
+
+
+def _owners(name: str) -> Owners:
+    return Owners(
+        read=lambda _, data_dir: records(name, "train", data_dir),
+        counts=lambda _, data_dir: records(name, "train", data_dir).counts(femnist.CLASSES),
+    )
+
+
+def _register(name: str) -> None:
+    @dataset(
+        DataFacts(name, (1, femnist.SIDE, femnist.SIDE), femnist.CLASSES, MEAN, STD),
+        train=(),
+        test=(),
+        about=ABOUT[name],
+        owners=_owners(name),
+    )
+    def read(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+        found = records(name, split, data_dir)
+        return found.images, found.labels
+
+
+for _name in READERS:
+    _register(_name)

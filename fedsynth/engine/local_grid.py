@@ -1,0 +1,137 @@
+"""Flower grids without a SuperLink: the shared part, and the one that runs in this process.
+
+A grid carries the messages of one run of one job. A node of these grids is a party: its id is the
+partition plus a constant. The ServerApp does not rely on that; it asks, as on real nodes.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+
+from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fedsynth.engine.apps import error_reply
+from fedsynth.engine.flower_compat import LOCAL_RUN, Run, identify_process, local_run, stamp
+
+_FIRST_NODE = 1000
+
+
+def node_of(party: int) -> int:
+    """The node id of a party on the grids of this package."""
+    return _FIRST_NODE + party
+
+
+def party_at(node: int) -> int:
+    """The party behind a node id of the grids of this package."""
+    return node - _FIRST_NODE
+
+
+class PartyHost:
+    """Hosts any number of parties in one process: one ClientApp, a context per job and party."""
+
+    def __init__(self, app: ClientApp) -> None:
+        self._app = app
+        self._contexts: dict[tuple[str, int], Context] = {}
+
+    def handle(self, job: str, parties: int, message: Message) -> Message:
+        """The reply of the party this message is addressed to; an exception becomes an error reply
+        that carries its type and nothing else."""
+        context = self._context(job, parties, message.metadata.dst_node_id)
+        try:
+            return self._app(message, context)
+        except Exception as error:
+            return error_reply(message, error)
+
+    def _context(self, job: str, parties: int, node: int) -> Context:
+        context = self._contexts.get((job, node))
+        if context is None:
+            place: UserConfig = {"partition-id": party_at(node), "num-partitions": parties}
+            context = Context(LOCAL_RUN, node, place, RecordDict(), {"job": job})
+            self._contexts[job, node] = context
+        return context
+
+
+class LocalGrid(Grid):
+    """What the grids of this package share: nodes, ids and the two-step push and pull."""
+
+    def __init__(self, job: str, parties: int) -> None:
+        identify_process()
+        self.job = job
+        self.parties = parties
+        self._run = local_run()
+        self._waiting: dict[str, Message] = {}
+
+    @abstractmethod
+    def deliver(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
+        """Hand every message to its party and return the replies, in any order."""
+
+    def set_run(self, run: Run) -> None:
+        """Set the description of the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The description of the run."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A new message; the constructor of `Message` does the same."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The ids of all parties' nodes."""
+        return [node_of(party) for party in range(self.parties)]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Deliver messages and keep the replies until they are pulled."""
+        messages = list(messages)
+        for reply in self.send_and_receive(messages):
+            self._waiting[reply.metadata.reply_to_message_id] = reply
+        return [message.metadata.message_id for message in messages]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages, each once."""
+        return [self._waiting.pop(id_) for id_ in message_ids if id_ in self._waiting]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Deliver messages and wait for the replies, for at most `timeout` seconds in all."""
+        messages = list(messages)
+        for message in messages:
+            party = party_at(message.metadata.dst_node_id)
+            if not 0 <= party < self.parties:
+                raise ValueError(f"there is no node {message.metadata.dst_node_id}")
+            stamp(message)
+        return self.deliver(messages, timeout)
+
+
+class InProcessGrid(LocalGrid):
+    """Every party answers in this very process, one at a time: for tests, debugging, tiny jobs.
+
+    An answer that never ends cannot be interrupted here, so timeouts are not kept.
+    """
+
+    def __init__(self, job: str, parties: int, host: PartyHost, turn: threading.RLock) -> None:
+        super().__init__(job, parties)
+        self._host = host
+        self._turn = turn
+
+    def deliver(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
+        """Answer message by message; threads that ask at once take turns."""
+        replies = []
+        for message in messages:
+            with self._turn:
+                replies.append(self._host.handle(self.job, self.parties, message))
+        return replies

@@ -1,0 +1,160 @@
+"""Starting Ray quietly, joining a running cluster, and leaving no process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+import ray
+
+from fedsynth.core.errors import UserError
+from fedsynth.engine.base import require_gpus
+
+_OBJECT_STORE_BYTES = 200 * 2**20
+INLINE_BYTES = 1_500_000  # what travels inside a call; above it, a detour over shared memory pays
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers on a shared machine
+    "RAY_max_direct_call_object_size": str(INLINE_BYTES),
+}
+
+
+_held: dict[int, float] = {}  # CPUs of this process's Ray that its open sessions took
+
+
+@dataclass
+class RaySession:
+    """A Ray that is ready for `workers` actors of `num_cpus` and `num_gpus` each."""
+
+    started: bool  # by us: then it ends with us
+    connected: bool  # by us: then we disconnect
+    processes: list[psutil.Process]
+    cpus: float = 0.0  # that its workers take
+
+    @staticmethod
+    def open(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> RaySession:
+        """Start Ray here, or join the cluster at `address`, or use the one this process has."""
+        os.environ.update(_SETTINGS)
+        before = set(psutil.Process().children(recursive=True))
+        connected = not ray.is_initialized()
+        if connected:
+            _connect(max(1, math.ceil(workers * num_cpus)), address)
+        children = [p for p in psutil.Process().children(recursive=True) if p not in before]
+        cpus = workers * num_cpus
+        session = RaySession(connected and address is None, connected, children, cpus)
+        try:
+            _check_resources(workers, num_cpus, num_gpus, address)
+        except UserError:
+            session.close()
+            raise
+        _held[id(session)] = cpus
+        return session
+
+    def close(self) -> None:
+        """Disconnect; end what we started, and wait until it is gone."""
+        _held.pop(id(self), None)
+        if not self.connected:
+            return
+        with _undisturbed():
+            if self.started:
+                known = set(self.processes) | set(psutil.Process().children(recursive=True))
+                ray_children = [p for p in known if _belongs_to_ray(p)]
+            ray.shutdown()
+            if self.started:
+                _end(ray_children)
+
+
+def _connect(cpus: int, address: str | None) -> None:
+    # Workers must import what this process can import; they get the path from their parent.
+    with _environment("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
+        try:
+            if address is None:
+                ray.init(
+                    address="local",  # never a cluster that happens to run here
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    logging_level=logging.ERROR,
+                )
+            else:
+                ray.init(address=address, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError) as error:
+            raise UserError(f"address={address!r}: no Ray cluster to join ({error})") from None
+
+
+def _check_resources(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> None:
+    resources = ray.cluster_resources()
+    where = "this machine" if address is None else "the cluster"
+    require_gpus(workers * num_gpus, resources.get("GPU", 0), where)
+    cpus = resources.get("CPU", 0)
+    if workers * num_cpus > cpus:
+        raise UserError(
+            f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
+            f"{where} offers {cpus:g}"
+        )
+    taken = sum(_held.values())
+    if workers * num_cpus > cpus - taken:
+        raise UserError(
+            f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
+            f"other engines in this process hold {taken:g} of the {cpus:g} of {where}: workers "
+            "would wait for theirs without end. Close the other engine first, use fewer workers, "
+            "or num_cpus=0 to share."
+        )
+    real = os.cpu_count() or 1
+    if address is None and workers > real:
+        warnings.warn(
+            f"workers={workers} share {real} CPUs: results are the same, time is not won",
+            stacklevel=4,
+        )
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    old = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if old is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = old
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Cleaning up is not interrupted by an impatient second Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+def _belongs_to_ray(process: psutil.Process) -> bool:
+    try:
+        return any("ray" in part.lower() for part in process.cmdline()[:4])
+    except psutil.Error:
+        return False
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=1.0)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=2.0)

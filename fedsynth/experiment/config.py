@@ -1,0 +1,293 @@
+"""From a command line to a checked plan of the run: scenario file, preset and overrides, in layers.
+
+The layers of a run's keys: defaults < the scenario file < its preset < the command line. Those of a
+method: its published defaults < its own preset < the scenario's section < the scenario's preset <
+the command line. `preset=paper` adds nothing, so what runs is what was published.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+
+from fedsynth.core.errors import UserError, nearest, unknown
+from fedsynth.core.model import UNITS, Budget
+from fedsynth.core.settings import build, setting
+from fedsynth.evaluation.config import EvalSetting, layered
+from fedsynth.experiment import user_partition as population
+from fedsynth.experiment.data_kinds import refuse_unfit, suited
+from fedsynth.experiment.method_groups import GROUPS, candidates, members
+from fedsynth.experiment.scenario import World, facts, tasks
+from fedsynth.experiment.scenario_files import read_yaml, scenario_file
+from fedsynth.experiment.unit_checks import check_turns, check_units, takes_turns
+from fedsynth.methods import all_methods, method
+
+PRESETS = ("smoke", "laptop", "paper")
+ENGINES = ("ray", "inprocess", "flower")
+INFINITY = float("inf")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The keys of a run that are not a method's."""
+
+    scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
+    preset: str = setting("laptop", "how much to compute", choices=PRESETS)
+    method: tuple[str, ...] = setting(
+        (),
+        "methods to compare; default: the scenario's. "
+        + "; ".join(f"{word}: {about}" for word, about in GROUPS.items()),
+    )
+    epsilon: tuple[float, ...] = setting(
+        (1.0, 10.0), "budget(s) of each party", above=0, finite=False
+    )
+    delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
+    unit: str = setting(
+        "record",
+        "what is protected: a record, or a user, that is everything one party holds",
+        choices=UNITS,
+    )
+    users_per_round: int | None = setting(
+        None,
+        "parties asked in a round, of methods that ask some at a time (METHOD.per_round)",
+        at_least=1,
+    )
+    seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
+    accounting: str = setting(
+        "pld",
+        "what noise is calibrated to; paper: the published convention, for comparison",
+        choices=("pld", "rdp", "paper"),
+    )
+    noise_seed: int | None = setting(
+        None, "makes noise reproducible: an experiment, never a release", at_least=0
+    )
+    engine: str = setting("ray", "where the apps run", choices=ENGINES)
+    workers: int | None = setting(None, "worker processes; default: one a CPU", at_least=1)
+    num_cpus: float = setting(1.0, "CPUs a worker takes", above=0)
+    num_gpus: float = setting(0.0, "GPUs a worker takes", at_least=0)
+    address: str | None = setting(None, "a running Ray cluster to join")
+    timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
+    secure_sum: str = setting(
+        "ideal",
+        "noise in shares (at=distributed): an ideal sum, or SecAgg+ between the parties",
+        choices=("ideal", "secagg"),
+    )
+    out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
+
+
+RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
+WORLD_KEYS = tuple(f.name for f in dataclasses.fields(World))
+TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look like a number
+    key
+    for keys in (RunConfig, World)
+    for key, kind in typing.get_type_hints(keys).items()
+    if kind in (str, str | None)
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run, resolved and checked."""
+
+    run: RunConfig
+    world: World
+    evaluation: EvalSetting
+    methods: Mapping[str, Any]  # name -> its settings
+    about: str
+    left_out: tuple[str, ...] = ()  # methods of the scenario that cannot handle this kind of data
+    omitted: tuple[str, ...] = ()  # why methods of method=all or method=one_shot are not in it
+    found: tuple[str, ...] = ()  # what data=emnist_users turned out to be, and what was tried
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as written to config.yaml: `resolve` reads them back."""
+        evaluation = dataclasses.asdict(self.evaluation)
+        values = {
+            "about": self.about,
+            **dataclasses.asdict(self.run),
+            **dataclasses.asdict(self.world),
+            "evaluation": evaluation,
+        }
+        for name, cfg in self.methods.items():
+            values[name] = dataclasses.asdict(cfg)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words as nested values; a comma makes a list, YAML decides the types."""
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UserError(f"{word!r} is not of the form key=value.")
+        place = values
+        *outer, last = key.split(".")
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise UserError(f"{word!r}: {part!r} was given a value already.")
+        place[last] = _value(key, text)
+    return values
+
+
+def _value(key: str, text: str) -> Any:
+    if text and key in TEXT_KEYS:
+        return text
+    pieces = text.split(",") if "," in text and not text.lstrip().startswith(("[", "{")) else None
+    try:
+        if pieces is not None:
+            return [_number_or(yaml.safe_load(piece)) for piece in pieces]
+        return _number_or(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise UserError(f"{key}={text!r} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _number_or(value: Any) -> Any:
+    """YAML 1.1 reads 1e-5 as a text; a person means a number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def resolve(overrides: Mapping[str, Any]) -> Config:
+    """The whole run from command-line values: every key known, typed, within its limits."""
+    path = scenario_file(str(overrides.get("scenario", RunConfig.scenario)))
+    file = read_yaml(path)
+    about = str(file.pop("about", ""))
+    try:
+        presets = check_presets(file.pop("presets", None) or {})
+        check_layer(file)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    preset = str(overrides.get("preset", file.get("preset", "laptop")))
+    if preset not in PRESETS:
+        raise UserError(
+            f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
+            f"Allowed: {', '.join(PRESETS)}."
+        )
+    layers, left_out = suited([file, presets.get(preset, {}), overrides])
+    return dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
+
+
+def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
+    """The presets of a scenario file, each checked like the file itself."""
+    if not isinstance(presets, Mapping):
+        raise UserError(f"presets={presets!r}: presets holds one section each for {PRESETS}.")
+    checked = {}
+    for name, section in presets.items():
+        if name not in PRESETS:
+            raise unknown("preset", name, PRESETS)
+        if not isinstance(section or {}, Mapping):
+            raise UserError(f"presets.{name}={section!r}: a preset holds keys and values.")
+        checked[str(name)] = {str(k): v for k, v in (section or {}).items()}
+        check_layer(checked[name])
+    return checked
+
+
+def check_layer(layer: Mapping[str, Any]) -> None:
+    """Every key of one layer known, typed and within its limits, also where nobody will ask for
+    it: a typo in the settings of a method that is not chosen is still a typo."""
+    known = [*RUN_KEYS, *WORLD_KEYS, "evaluation", *all_methods()]
+    for key in layer:
+        if key not in known:
+            raise UserError(
+                f"unknown key {key!r}.{nearest(key, known)} Allowed: "
+                f"{', '.join(sorted([*RUN_KEYS, *WORLD_KEYS, 'evaluation']))}, and a "
+                f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
+            )
+    build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
+    build(World, {k: v for k, v in layer.items() if k in WORLD_KEYS})
+    build(EvalSetting, _section([layer], "evaluation"), "evaluation")
+    for name, some in all_methods().items():
+        build(some.Config, _section([layer], name), name)
+
+
+def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
+    """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        check_layer(layer)
+        merged.update(layer)
+    run = build(RunConfig, {k: v for k, v in merged.items() if k in RUN_KEYS})
+    run = dataclasses.replace(
+        run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
+    )
+    world, found = population.settle(
+        build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
+    )
+    judged = layered([_section([layer], "evaluation") for layer in layers], preset)
+    evaluation = build(EvalSetting, judged, "evaluation")
+    for name in ("method", "epsilon", "seed"):
+        if not getattr(run, name):
+            raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
+    chosen: dict[str, Any] = {}
+    for name in candidates(run.method):
+        settings = dict(method(name).presets.get(preset or "", {}))
+        if run.users_per_round and takes_turns(name):
+            settings["per_round"] = run.users_per_round
+        chosen[name] = build(method(name).Config, {**settings, **_section(layers, name)}, name)
+    return check(_spread(Config(run, world, evaluation, chosen, about, found=found)))
+
+
+def _spread(config: Config) -> Config:
+    """Words for many methods in the place of the methods they stand for here."""
+    run = config.run
+    if not set(run.method) & set(GROUPS):
+        return config
+    budgets = {name: budget(config, name, run.epsilon[0]) for name in config.methods}
+    kept, omitted = members(run.method, config.methods, tasks(config.world)[0], budgets)
+    if not kept:
+        raise UserError(f"method={','.join(run.method)}: no method can be planned here.")
+    chosen = {name: config.methods[name] for name in kept}
+    named = dataclasses.replace(run, method=kept)
+    return dataclasses.replace(config, run=named, methods=chosen, omitted=omitted)
+
+
+def _once(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Every item once: a job that is named twice is still one job."""
+    return tuple(dict.fromkeys(items))
+
+
+def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    section: dict[str, Any] = {}
+    for layer in layers:
+        part = {} if layer.get(name) is None else layer[name]
+        if not isinstance(part, Mapping):
+            raise UserError(f"{name}={part!r}: {name} holds keys; write {name}.KEY=VALUE.")
+        section.update(part)
+    return section
+
+
+def check(config: Config) -> Config:
+    """What only shows when the keys meet: parties without records, budgets that make no sense."""
+    tasks(config.world)
+    data = facts(config.world)
+    refuse_unfit(config.run.method, data)
+    config.evaluation.check(data)
+    check_units(config.run.method, config.run.unit)
+    check_turns(config.run.users_per_round, config.world)
+    for name in config.run.method:
+        if method(name).private and INFINITY in config.run.epsilon:
+            raise UserError(
+                f"epsilon=inf: {name} is a private method. For no privacy at all use a reference: "
+                + ", ".join(n for n, m in all_methods().items() if not m.private)
+                + "."
+            )
+    return config
+
+
+def budget(config: Config, name: str, epsilon: float) -> Budget:
+    """The budget of one job; a non-private reference has no end to its spending."""
+    run = config.run
+    total = epsilon if method(name).private else INFINITY
+    published = method(name).paper_convention
+    accounting = published if run.accounting == "paper" else run.accounting
+    return Budget(total, run.delta, run.unit, accounting=accounting)

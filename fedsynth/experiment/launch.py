@@ -1,0 +1,121 @@
+"""Starts and resumes a run: directory, engine, jobs, result table and report."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedsynth.core.errors import UserError, nearest
+from fedsynth.engine.base import open_engine
+from fedsynth.engine.flower_compat import quiet_flower
+from fedsynth.experiment.config import Config, assemble
+from fedsynth.experiment.grid import make_jobs, plans, report_facts
+from fedsynth.experiment.progress import Progress
+from fedsynth.experiment.runner import Runner
+from fedsynth.experiment.scenario import need_data
+from fedsynth.experiment.session import dropped_out
+from fedsynth.experiment.warnings import warnings
+from fedsynth.report.page import write_report
+from fedsynth.report.summary import frame, rich_table, summarise
+from fedsynth.storage.lock import in_use
+from fedsynth.storage.run_directory import RunDirectory
+
+# These change no result.
+RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "secure_sum", "data_dir")
+
+
+def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
+    """A new run."""
+    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    for job in make_jobs(config, folder):
+        plans(job)  # what cannot be planned is told before anything is read or written
+    _need_data(config)
+    run = RunDirectory.create(folder)
+    with in_use(folder):
+        run.write_config(config.as_dict())
+        run.write_environment(arguments)
+        return _carry_out(config, run, quiet)
+
+
+def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
+    """Go on with the run in `folder`. Only keys that change no result may be given."""
+    config = begun(folder, overrides)
+    with in_use(folder):
+        run = RunDirectory.open(folder)
+        _need_data(config)
+        return _carry_out(config, run, quiet)
+
+
+def begun(folder: Path, overrides: Mapping[str, Any]) -> Config:
+    """What the run in `folder` was started with, and these of the keys that change no result."""
+    for key in overrides:
+        if key not in RESUMABLE:
+            raise UserError(
+                f"{key}= cannot be changed on --resume, the run goes on as it was started."
+                f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
+            )
+    values = RunDirectory.read(folder).read_config()
+    about = str(values.pop("about", ""))
+    return assemble([values, {**overrides, "out": str(folder)}], None, about)
+
+
+def _fresh_folder(config: Config) -> Path:
+    stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
+    number = 1
+    while (folder := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _need_data(config: Config) -> None:
+    """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
+    need_data(config.world)
+
+
+def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    notes = warnings(config)
+    for text in notes:
+        print(f"note: {text}", file=sys.stderr)
+    jobs = make_jobs(config, run.path)
+    settings = config.run
+    quiet_flower()
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(
+                open_engine(
+                    settings.engine,
+                    workers=settings.workers,
+                    num_cpus=settings.num_cpus,
+                    num_gpus=settings.num_gpus,
+                    timeout=settings.timeout,
+                    address=settings.address,
+                )
+            )
+        except UserError:
+            run.withdraw()
+            raise
+        progress = stack.enter_context(Progress(silent=quiet))
+        run.log(f"{len(jobs)} jobs on engine {settings.engine}")
+        progress.message(f"run directory {run.path}")
+        at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
+        try:
+            Runner(run, engine, progress).execute(jobs, at_once)
+        except (UserError, KeyboardInterrupt):
+            print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
+            raise
+    command = str(run.read_environment().get("command", ""))
+    left = [text for job in jobs for text in dropped_out(job)]
+    for text in left:
+        print(f"note: {text}", file=sys.stderr)
+    report = write_report(run, report_facts(config, jobs, command, [*notes, *left]))
+    console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
+    print(f"report: {report}")
+    return 0

@@ -1,0 +1,53 @@
+"""Scenario files: where they are looked for and how they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedsynth.core.errors import UserError, unknown
+
+
+def scenario_folders() -> list[Path]:
+    """Where scenarios are looked for: here, then what came with the package."""
+    package = Path(__file__).parents[1]
+    return [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
+
+
+def scenario_files() -> dict[str, Path]:
+    """All scenarios by name."""
+    found: dict[str, Path] = {}
+    for folder in scenario_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def scenario_file(name: str) -> Path:
+    """The file of the scenario of this name or path."""
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"scenario={name!r}: there is no such file.")
+        return path
+    files = scenario_files()
+    if name not in files:
+        raise unknown("scenario", name, files)
+    return files[name]
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold keys and values.")
+    return {str(k): v for k, v in values.items()}

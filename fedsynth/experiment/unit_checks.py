@@ -1,0 +1,37 @@
+"""Who is protected by which method, and who is asked at a time: what a run is refused for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from fedsynth.core.errors import UserError
+from fedsynth.experiment.scenario import World, tasks
+from fedsynth.methods import all_methods, method
+
+
+def takes_turns(name: str) -> bool:
+    """Whether this method asks some of the parties at a time."""
+    return "per_round" in {field.name for field in dataclasses.fields(method(name).Config)}
+
+
+def check_turns(users_per_round: int | None, world: World) -> None:
+    """Nobody can ask more parties in a round than there are."""
+    most = max(len(task.parties) for task in tasks(world))
+    if (users_per_round or 0) > most:
+        raise UserError(
+            f"users_per_round={users_per_round}: there are {most:,} parties to be asked in a "
+            f"round. Allowed: 1 to {most}."
+        )
+
+
+def check_units(names: Sequence[str], unit: str) -> None:
+    """An epsilon for records says nothing about users: refuse to pass the one off as the other."""
+    able = [name for name, some in all_methods().items() if some.private and unit in some.units]
+    for name in names:
+        some = method(name)
+        if some.private and unit not in some.units:
+            raise UserError(
+                f"unit={unit}: {name} protects a {' or a '.join(some.units)}, and its epsilon says "
+                f"nothing about a {unit}. Methods that protect a {unit}: {', '.join(able)}."
+            )

@@ -1,0 +1,200 @@
+"""Users as parties: a world's data side where every party is one user (partition=users)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.randomness import numpy_generator
+from fedsynth.data import registry as datasets
+from fedsynth.data.datasets import emnist_users
+from fedsynth.data.fetch.fetch import data_directory
+from fedsynth.data.users import Owners, UserRecords, chosen_users
+from fedsynth.evaluation.deployed_model import kept_answers
+from fedsynth.experiment.client_selection import ALL, HIDDEN, Recruited, Recruitment, in_words
+from fedsynth.privacy.party_data import Records
+
+if TYPE_CHECKING:
+    from fedsynth.experiment.scenario import World
+
+PARTITION = "users"
+
+
+def is_one(world: World) -> bool:
+    """Whether the parties of this world are users of its data."""
+    return world.partition == PARTITION and datasets.info(world.data).owners is not None
+
+
+def settle(world: World) -> tuple[World, tuple[str, ...]]:
+    """The world with the data set that was really found and the number of parties that there are;
+    and what a reader must be told about it."""
+    said: list[str] = []
+    if world.data == emnist_users.NAME:
+        name, tried = emnist_users.find(world.source, world.data_dir)
+        world = dataclasses.replace(world, data=name, source=emnist_users.AUTO)
+        said += [f"data={emnist_users.NAME}: not found: {line}" for line in tried]
+        said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.info(name).about}.")
+    elif world.source != emnist_users.AUTO:
+        raise UserError(f"source={world.source} is for data={emnist_users.NAME} only.")
+    if is_one(world) and not world.parties:
+        world = dataclasses.replace(world, parties=len(_recruited(world).parties))
+    return world, tuple(said)
+
+
+def _owners(world: World) -> Owners:
+    owners = datasets.info(world.data).owners
+    if owners is None:
+        raise UserError(f"the records of data={world.data} have no users.")
+    return owners
+
+
+def _drawn(world: World) -> int:
+    """Into how many users a set of virtual users is cut: parties, and others to be held out."""
+    most = _owners(world).most
+    if most is None:
+        return 0
+    if world.parties > most:
+        raise UserError(f"parties={world.parties}: {world.data} has at most {most:,} users.")
+    some_are_left_out = world.holdout or Recruitment.of(world.options).chosen != ALL
+    return most if some_are_left_out or not world.parties else world.parties
+
+
+@functools.lru_cache(maxsize=8)
+def _counts(world: World) -> np.ndarray:
+    return _owners(world).counts(_drawn(world), world.data_dir)
+
+
+@functools.lru_cache(maxsize=8)
+def _recruited(world: World) -> Recruited:
+    """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
+    simulation of what happens at every user's home."""
+    asked, seed = Recruitment.of(world.options), world.partition_seed
+    number = world.parties if asked.chosen == ALL else 0
+    users, held = chosen_users(_counts(world), number, seed, world.holdout, world.data)
+    if asked.chosen == ALL:
+        return Recruited(users, np.zeros(len(users), bool), held)
+    teachers, judges, others = asked.split(users, world.data)
+    if not asked.chooses:
+        both = np.concatenate([teachers, judges])
+        parties = np.resize(both, world.parties or len(both))
+        return Recruited(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
+    accuracies = _accuracies(world, teachers, judges, others)
+    threshold = asked.threshold(accuracies[: len(judges)])
+    joins = asked.takes_part(accuracies[len(judges) :], threshold)
+    here = f"of the {len(others):,} users of {world.data} that are asked"
+    by = f"options.chosen={asked.chosen}, accuracy {threshold:.4g}"
+    if not joins.any():
+        raise UserError(f"{by}: {here} nobody is chosen. Give another options.accuracy.")
+    parties = others if asked.joins == HIDDEN else others[joins]
+    if world.parties > len(parties):
+        raise UserError(
+            f"parties={world.parties}: {here} {len(parties):,} take part ({by}). "
+            f"Allowed: 1 to {len(parties)}, or parties=0 for all of them."
+        )
+    silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
+    number = world.parties or len(parties)
+    volunteers = len(teachers) + len(judges)
+    return Recruited(
+        parties[:number],
+        silent[:number],
+        held,
+        len(others),
+        int(joins.sum()),
+        volunteers,
+        threshold,
+    )
+
+
+def _accuracies(
+    world: World, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
+) -> np.ndarray:
+    """How often the teachers' model is right for each judge and for each of the others, of whom
+    some are flipped."""
+    people = everybody(world)
+    taught = _joined([people.of(int(user)) for user in teachers])
+    users = [_as_records(people.of(int(user))) for user in judges]
+    coins = _coins(world, others)
+    users += [
+        _as_records(people.of(int(user)), bool(coin))
+        for user, coin in zip(others, coins, strict=True)
+    ]
+    folder = data_directory(world.data_dir) / "deployed"
+    return kept_answers(folder, taught, users, datasets.info(world.data).facts).accuracies
+
+
+def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:
+    images, labels = raw
+    return Records(torch.from_numpy(255 - images if invert else images), torch.from_numpy(labels))
+
+
+def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
+    images, labels = (np.concatenate(part) for part in zip(*raw, strict=True))
+    return _as_records((images, labels))
+
+
+def everybody(world: World) -> UserRecords:
+    """The records of all users, of whom the parties are some."""
+    return _owners(world).read(_drawn(world), world.data_dir)
+
+
+def shares(world: World) -> np.ndarray:
+    """How many records of each class every party holds: int64 [parties, classes]. Those of a party
+    that says nothing are counted like others', so that the number tells nobody apart."""
+    return _counts(world)[_recruited(world).parties]
+
+
+def _coins(world: World, users: np.ndarray) -> np.ndarray:
+    """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
+    `flip`. Known to the simulation, not to its curator."""
+    coins = numpy_generator(world.partition_seed, "flip").random(int(users.max()) + 1)
+    return coins[users] < Recruitment.of(world.options).flip
+
+
+def flipped(world: World) -> np.ndarray:
+    """Which parties are flipped: bool [parties]."""
+    return _coins(world, _recruited(world).parties)
+
+
+def heard(world: World) -> np.ndarray:
+    """Which parties' records are used: all, but for those who take part in appearance only."""
+    return ~_recruited(world).silent
+
+
+def in_question(world: World) -> bool:
+    """Whether some users of this world may be flipped, so that there is something to find."""
+    return is_one(world) and Recruitment.of(world.options).flip > 0
+
+
+def rehearsal(world: World, flip: float) -> World | None:
+    """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
+    public data, on which the same conversation may be had to see what comes of it. None where
+    nobody volunteered, or nobody asked for it."""
+    asked = Recruitment.of(world.options)
+    if not (asked.chooses and asked.rehearse):
+        return None
+    return dataclasses.replace(world, options=asked.rehearsal(flip))
+
+
+def words(world: World) -> list[str]:
+    """What a reader must be told of who takes part."""
+    return in_words(Recruitment.of(world.options), _recruited(world)) if is_one(world) else []
+
+
+def records(world: World, party: int) -> Records:
+    """The records of one party, and of nobody else; none of one that says nothing."""
+    images, labels = everybody(world).of(int(_recruited(world).parties[party]))
+    if not heard(world)[party]:
+        images, labels = images[:0], labels[:0]
+    return _as_records((images, labels), bool(flipped(world)[party]))
+
+
+def held_out(world: World) -> Records:
+    """The records of the users that are held out to choose settings on; none of them is flipped."""
+    people = everybody(world)
+    return _joined([people.of(int(user)) for user in _recruited(world).held])

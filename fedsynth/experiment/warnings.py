@@ -1,0 +1,101 @@
+"""What is allowed in a run and still deserves a word."""
+
+from __future__ import annotations
+
+import os
+
+from fedsynth.core.model import RECORD, USER
+from fedsynth.data import registry as datasets
+from fedsynth.experiment import user_partition as population
+from fedsynth.experiment.config import Config
+from fedsynth.experiment.grid import make_jobs, plans
+from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.unit_checks import takes_turns
+from fedsynth.methods import method
+
+_SUMS = {
+    "ideal": "by an ideal sum: the simulation itself adds up, as a trusted third party would. That "
+    "shows the result and not the protection; secure_sum=secagg has both.",
+    "secagg": "by SecAgg+ between the parties; who runs the curator must follow the protocol.",
+}
+
+
+def warnings(config: Config) -> list[str]:
+    """A sentence for each."""
+    said = [
+        f"{name} is left out: it cannot release data={config.world.data}."
+        for name in config.left_out
+    ]
+    said += config.omitted
+    said += _users(config)
+    smallest = min(f.records for task in tasks(config.world) for f in task.parties)
+    if config.run.unit == RECORD and config.run.delta > 1 / smallest:
+        said.append(
+            f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
+            "records: publishing one record whole would be within the budget."
+        )
+    for name, cfg in config.methods.items():
+        batch = getattr(cfg, "batch", 0)
+        joint = hasattr(cfg, "at")  # one batch over all parties, who share one sampling rate
+        if method(name).private and not joint and batch > smallest:
+            said.append(
+                f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
+                "it takes all its records every time, without amplification by sampling."
+            )
+    said += [
+        f"{name}: only the sum over parties is seen, {_SUMS[config.run.secure_sum]}"
+        for name, cfg in config.methods.items()
+        if getattr(cfg, "at", "") == "distributed"
+    ]
+    said += _of_plans(config)
+    if config.run.noise_seed is not None:
+        said.append(
+            f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
+            "This is an experiment, not a release."
+        )
+    if (config.run.workers or 1) * config.run.num_cpus > (os.cpu_count() or 1):
+        said.append(
+            f"workers={config.run.workers} with {config.run.num_cpus:g} CPUs each is more than "
+            f"this machine's {os.cpu_count()}: they will take turns."
+        )
+    return said
+
+
+def _of_plans(config: Config) -> list[str]:
+    """What methods say of their own plans, each sentence once."""
+    jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
+    return list(
+        dict.fromkeys(text for job in jobs for plan in plans(job) for text in plan.cautions)
+    )
+
+
+def _users(config: Config) -> list[str]:
+    """What is to be known about users: where they are from, and what protects them."""
+    said, run, world = list(config.found), config.run, config.world
+    data, options = datasets.info(world.data), world.options or {}
+    if data.owners is not None:
+        said.append(f"the users of this run are those of {world.data}: {data.about}.")
+    if options.get("flip"):
+        said.append(
+            f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
+            "are exchanged in all records. That is this scenario's fault to be found."
+        )
+    said += population.words(world)
+    if run.unit == USER:
+        parties = world.parties
+        said.append(
+            "unit=user: a party is a user, and its number of records is taken for public. Whoever "
+            "takes part in a run is public as well."
+        )
+        if run.delta > 1 / parties:
+            said.append(
+                f"delta={run.delta:g} is above 1/{parties}, one over the number of users: "
+                "publishing all records of one user would be within the budget."
+            )
+    asks_all = [n for n in run.method if run.users_per_round and not takes_turns(n)]
+    if asks_all:
+        said.append(
+            f"users_per_round={run.users_per_round} changes nothing for {', '.join(asks_all)}: "
+            "every party is asked."
+        )
+    return said

@@ -1,0 +1,103 @@
+"""Sums over parties, and where their noise is added: what the joint methods share.
+
+`at=party`: each party adds the whole noise itself; nobody needs to be trusted, and the noise of K
+parties adds up to sqrt(K) times one party's. `at=aggregate`: a trusted curator adds the noise once
+to the sum; its own view costs infinity, the stated epsilon holds for those who see the result.
+`at=distributed`: each party adds a share of the noise, and a secure sum shows the curator nothing
+but the sum: one party's noise, and a curator who need not be trusted. A curator that colludes with
+parties knows their shares; that view is reported too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Parties, PartyPlan, PartySum, Plan, Request, Shapes, Task
+from fedsynth.core.settings import setting
+from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.privacy.charging import CURATOR, PUBLIC
+from fedsynth.privacy.guard import AGGREGATE, DISTRIBUTED, PARTY
+from fedsynth.privacy.secagg.distributed_noise import sum_view, weakened
+
+
+@dataclass(frozen=True)
+class NoiseAt:
+    """Where the noise is added."""
+
+    at: str = setting("party", "who adds the noise", choices=(PARTY, AGGREGATE, DISTRIBUTED))
+
+
+@dataclass(frozen=True)
+class JointConfig(NoiseAt):
+    """Where the noise is added, and who may be missing."""
+
+    min_answers: int | None = setting(
+        None, "parties that must answer, and shares the noise is made of; none: all", at_least=1
+    )
+    colluding: int = setting(
+        1, "distributed: parties on the curator's side, for the view of both together", at_least=0
+    )
+
+
+def answers_needed(cfg: NoiseAt, task: Task) -> int:
+    """How many parties of a stage must answer."""
+    wanted = getattr(cfg, "min_answers", None)
+    if wanted is not None and wanted > len(task.parties):
+        raise UserError(
+            f"min_answers={wanted} is more than the {len(task.parties)} parties of stage "
+            f"{task.stage + 1}."
+        )
+    return wanted or len(task.parties)
+
+
+def placed(cfg: NoiseAt, task: Task, share: PartyPlan) -> PartyPlan:
+    """A party's share of a joint release, with its part of the noise and what each view counts."""
+    shares, colluding = answers_needed(cfg, task), getattr(cfg, "colluding", 1)
+    if cfg.at != DISTRIBUTED:
+        return replace(share, views=_views(cfg.at, share.event))
+    views = {sum_view(shares): share.event}
+    if colluding and shares > 1:
+        who = f"curator with {colluding} colluding part{'y' if colluding == 1 else 'ies'}"
+        views[who] = weakened(share.event, shares, colluding)
+    return replace(share, shares=shares, views=views, bytes_up=2 * share.bytes_up)
+
+
+def _views(at: str, event: DpEvent) -> Mapping[str, DpEvent]:
+    return {CURATOR: disclosed(), PUBLIC: event} if at == AGGREGATE else {CURATOR: event}
+
+
+def party_sum(
+    cfg: NoiseAt,
+    plan: Plan,
+    parties: Parties,
+    request: Request,
+    *,
+    shapes: Shapes,
+    bound: float,
+    noise_multiplier: float,
+) -> PartySum:
+    """Ask all parties of a stage for one mechanism each, of this bound on a record, and add their
+    answers up: with the noise of `noise_multiplier` once, or once a party where it is the parties'.
+    Parties may be missing as far as the settings allow."""
+    needed = answers_needed(cfg, plan.task)
+    if cfg.at == DISTRIBUTED:
+        return parties.ask_sum(parties.who, request, shapes=shapes, bound=bound, at_least=needed)
+    tolerant = needed < len(parties.who)
+    answers = parties.ask(parties.who, request, allow_missing=tolerant, shapes=shapes)
+    if len(answers) < needed:
+        raise UserError(
+            f"{len(answers)} of {len(parties.who)} parties are left, and "
+            f"min_answers={needed} are needed to go on."
+        )
+    sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in shapes]
+    if cfg.at == AGGREGATE:
+        sums = parties.aggregate.add(
+            sums, clip=bound, noise_multiplier=noise_multiplier, request=request
+        )
+    who = tuple(answer.party for answer in answers)
+    return PartySum(dict(zip(shapes, sums, strict=True)), who)

@@ -1,0 +1,83 @@
+"""The party's side of GS-WGAN: train critics at home, answer with sanitised gradients."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor, nn
+
+from fedsynth.core.model import DataFacts, Plan, Request
+from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
+from fedsynth.methods.gs_wgan.critic import Critic, CriticAtHome
+from fedsynth.methods.gs_wgan.generator import fill, new_generator
+from fedsynth.methods.gs_wgan.schedule import Visit
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.party_data import Private, Records
+
+
+class AtParty:
+    """One party while it answers one request."""
+
+    def __init__(
+        self, cfg: GSWGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> None:
+        self.cfg, self.plan, self.private, self.request, self.guard = (
+            cfg, plan, private, request, guard,
+        )  # fmt: skip
+        self.share = plan.of(private.facts.party)
+
+    def _home(self, index: int) -> CriticAtHome:
+        task, seed = self.plan.task, self.request.numbers["seed"]
+        key = (seed, "gs_wgan", task.stage, self.share.party, index)
+        critic = Critic(self.cfg, task.data, task.classes, key, self.guard.device)
+        return CriticAtHome(critic, self.private, index)
+
+    def _visits(self) -> list[Visit]:
+        return self.cfg.schedule(self.plan.task).at(self.request.round, self.share.party)
+
+    def _generator(self) -> nn.Module:
+        task, cfg = self.plan.task, self.cfg
+        net = _blank_generator(cfg.generator, cfg.depth, cfg.code, len(task.classes), task.data)
+        fill(net, self.request.arrays["theta"])
+        return net.to(self.guard.device)
+
+    def warm(self) -> None:
+        """Warm up one critic."""
+        index = self.request.round
+        parts = self.cfg.schedule(self.plan.task).visits[self.share.party]
+        part = next(part for part in parts if part.index == index)
+        part.records(self.private).map(self._home(index).ready)
+
+    def train(self) -> None:
+        """Train one critic for its visit."""
+        (visit,) = [v for v in self._visits() if v.slot == self.request.numbers["slot"]]
+        home, generator = self._home(visit.part.index), self._generator()
+        visit.part.records(self.private).map(lambda mine: home.train(visit, mine, generator))
+
+    def answers(self) -> list[Tensor]:
+        """The sanitised gradients of all visits of this round."""
+        generator = self._generator()
+        return [self._sanitised(visit, generator) for visit in self._visits()]
+
+    def _sanitised(self, visit: Visit, generator: nn.Module) -> Tensor:
+        home, seed = self._home(visit.part.index), self.request.numbers["seed"]
+        codes, labels = upstream_inputs(self.cfg, self.plan, visit, self.request.round, seed)
+        inputs = codes.to(self.guard.device), labels.to(self.guard.device)
+
+        def gradients(records: Records) -> Tensor:
+            return home.answer(visit, records, generator, inputs)
+
+        return self.guard.noisy_image_gradients(
+            self.private,
+            gradients,
+            part=visit.part,
+            bound=self.cfg.clip,
+            noise_multiplier=self.share.noise_multiplier,
+            call=visit.slot,
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _blank_generator(kind: str, depth: int, code: int, classes: int, data: DataFacts) -> nn.Module:
+    """A generator to be filled with what the curator sent; one a process, as making it is slow."""
+    return new_generator(kind, depth, code, classes, data, "blank").eval()

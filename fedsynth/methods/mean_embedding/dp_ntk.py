@@ -1,0 +1,78 @@
+"""DP-NTK: DP-MERF with the gradients of a random network as features.
+
+After Yang, Adamczewski, Sutherland, Li, Park (2023): the feature of an image is the gradient of a
+fixed random network's output with respect to its weights, scaled to norm one, so that products of
+features are the network's empirical tangent kernel. The network has one hidden layer of ReLUs and
+one output; it is public and never trained, so its depth and width cost nothing but noise: the more
+weights, the more numbers carry it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsynth.core.model import DataFacts
+from fedsynth.core.randomness import torch_generator
+from fedsynth.core.settings import setting
+from fedsynth.methods.mean_embedding.base import EmbeddingConfig, EmbeddingMethod, FeatureMap
+
+
+@dataclass(frozen=True)
+class DPNTKConfig(EmbeddingConfig):
+    """DP-NTK's settings; the width is the published one, the generator's settings DP-MERF's."""
+
+    hidden: int = setting(800, "units of the random network's hidden layer", at_least=1)
+
+
+class TangentFeatures(FeatureMap):
+    """The gradient of sum_k a_k relu(w_k (x, 1)) at all w and a, scaled to norm one."""
+
+    def __init__(self, inputs: int, hidden: int, key: tuple[object, ...]) -> None:
+        generator = torch_generator(*key)
+        self.inner = torch.randn((hidden, inputs + 1), generator=generator)
+        self.outer = torch.randn(hidden, generator=generator)
+        self.width = hidden * (inputs + 2)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        x, slopes, units = self._parts(pixels)
+        return torch.cat([(slopes.unsqueeze(2) * x.unsqueeze(1)).flatten(1), units], dim=1)
+
+    def sums(self, pixels: Tensor, shares: Tensor) -> Tensor:
+        x, slopes, units = self._parts(pixels)
+        by_class = shares.t().unsqueeze(2) * slopes
+        return torch.cat([(by_class.transpose(1, 2) @ x).flatten(1), shares.t() @ units], dim=1)
+
+    def _parts(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, and the two factors of a row: it is (slopes x inputs, units)."""
+        self.inner, self.outer = self.inner.to(pixels.device), self.outer.to(pixels.device)
+        x = torch.cat([pixels.flatten(1), pixels.new_ones(len(pixels), 1)], dim=1)
+        units = (x @ self.inner.t()).relu()
+        slopes = self.outer * (units > 0)
+        squares = slopes.square().sum(1) * x.square().sum(1) + units.square().sum(1)
+        norms = squares.clamp_min(1e-12).sqrt().unsqueeze(1)
+        return x, slopes / norms, units / norms
+
+
+class DPNTK(EmbeddingMethod):
+    """Tangent features."""
+
+    name = "dp_ntk"
+    summary = "A generator trained on one noised mean of a random network's gradients"
+    source = "Yang et al. 2023, Differentially Private Neural Tangent Kernels"
+    Config = DPNTKConfig
+    presets = {
+        "smoke": {"hidden": 50, "spc": 200, "steps": 250},
+        "laptop": {"hidden": 100, "spc": 1000, "steps": 1000},
+        "paper": {},
+        "test": {"hidden": 5},
+    }
+
+    def width(self, cfg: DPNTKConfig, data: DataFacts) -> int:
+        return cfg.hidden * (math.prod(data.shape) + 2)
+
+    def features(self, cfg: DPNTKConfig, data: DataFacts, seed: object) -> FeatureMap:
+        return TangentFeatures(math.prod(data.shape), cfg.hidden, (seed, self.name, "network"))

@@ -1,0 +1,233 @@
+"""sketch_teach as a conversation: both of its releases are sums over records, so over parties too.
+
+Three or four rounds add up the parties' answers to the sketch's questions; the curator trains on
+them what a lone party would train at home, and in each of T more rounds the parties return the
+clipped gradient sum of its linear head on their records. The features go out with the first of
+those T rounds; a party keeps them. Who adds the noise: see `methods._joint`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import (
+    Arrays,
+    Budget,
+    DataFacts,
+    Method,
+    Outcome,
+    Parties,
+    PartyPlan,
+    Plan,
+    Release,
+    Request,
+    Task,
+)
+from fedsynth.methods.common.noise_placement import NoiseAt, party_sum, placed
+from fedsynth.methods.sketch_teach.class_model import MOST_DIRECTIONS
+from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
+from fedsynth.methods.sketch_teach.queries import QUESTIONS, Question
+from fedsynth.methods.sketch_teach.sketch_teach import (
+    LAPTOP,
+    SMOKE,
+    TEST,
+    event_of,
+    made_work,
+    rows_and_places,
+    work_of,
+)
+from fedsynth.methods.sketch_teach.synthesis import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.nn.classifiers.poolnet import PoolNet
+from fedsynth.nn.transforms.scattering import NUMBERS
+from fedsynth.privacy.guard import PARTY, Guard
+from fedsynth.privacy.party_data import Private, Records
+from fedsynth.storage.files import atomic_write
+
+TEACH = "teach"
+
+
+@dataclass(frozen=True)
+class SketchTeachJointConfig(SketchTeachConfig, NoiseAt):
+    """sketch_teach's settings, and where the noise is added."""
+
+
+class SketchTeachJoint(Method):
+    """A conversation of 3 or 4 + T rounds about one set of images."""
+
+    name = "sketch_teach_joint"
+    summary = "sketch_teach as a conversation: one sketch and one teacher from all parties' sums"
+    source = "this project"
+    Config = SketchTeachJointConfig
+    paper_convention = "pld"
+    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+
+    def unfit(self, data: DataFacts) -> str:
+        return super().unfit(data) or unfit(data)
+
+    def inherits(self, cfg: SketchTeachJointConfig) -> bool:
+        return cfg.negatives > 0
+
+    @staticmethod
+    def _recipe(cfg: SketchTeachJointConfig, task: Task, budget: Budget) -> Recipe:
+        noises = len(task.parties) if cfg.at == "party" else 1
+        return Recipe.of(cfg, task, budget, _records(task), noises)
+
+    def plan(self, cfg: SketchTeachJointConfig, task: Task, budget: Budget) -> Plan:
+        recipe = self._recipe(cfg, task, budget)
+        event = event_of(recipe)
+        with torch.device("meta"):
+            net = PoolNet(cfg.width, len(task.seen), task.data.shape[-1])
+        width = net.features + (NUMBERS if cfg.scattering else 0)
+        gradients = 4 * len(task.seen) * (width + 1) * recipe.steps
+        features = 4 * (width * (width + 1) + sum(p.numel() for p in net.parameters()))
+        parties = tuple(
+            placed(
+                cfg,
+                task,
+                PartyPlan(
+                    facts.party,
+                    facts.records,
+                    event,
+                    steps=len(recipe.sketch_multipliers) + recipe.steps,
+                    noise_multiplier=recipe.teacher_multiplier,
+                    bytes_up=4 * answers_of(recipe, len(task.classes)) + gradients,
+                    bytes_down=features + gradients,
+                    work=work_of(cfg, facts.records),
+                ),
+            )
+            for facts in task.parties
+        )
+        return Plan(
+            self.name,
+            task,
+            budget,
+            parties,
+            rounds=len(recipe.sketch_multipliers) + recipe.steps,
+            images=recipe.spc * len(task.classes),
+            curator_work=made_work(cfg, recipe, len(task.classes)),
+            assumes=("the number of records of all parties together", "the classes of a stage"),
+        )
+
+    def party(
+        self,
+        cfg: SketchTeachJointConfig,
+        plan: Plan,
+        private: Private,
+        request: Request,
+        guard: Guard,
+    ) -> Release:
+        recipe = self._recipe(cfg, plan.task, plan.budget)
+        if request.kind in QUESTIONS:
+            asked = Question(request.kind, recipe.sketch, plan.task.classes, request.arrays)
+            asked.require_whole(recipe.cells)
+            multiplier = recipe.sketch_multipliers[asked.number]
+            total = asked.answer(private, guard, noise_multiplier=multiplier, at=cfg.at)
+        else:
+            keep_features(private, request)
+            digest = str(request.numbers["features"])
+            known = private.remember(digest, partial(_rows, cfg, private, digest, guard.device))
+            weights = request.arrays["weights"].to(guard.device)
+            total = guard.noisy_outer_sum(
+                private,
+                known.map(lambda rows: gradient_factors(weights, *rows)),
+                bound=cfg.clip,
+                noise_multiplier=recipe.teacher_multiplier,
+                call=request.round,
+                at=cfg.at,
+            )
+        return guard.release({"sum": total})
+
+    def serve(self, cfg: SketchTeachJointConfig, plan: Plan, parties: Parties) -> Outcome:
+        task, records = plan.task, _records(plan.task)
+        recipe = self._recipe(cfg, task, plan.budget)
+
+        def ask(question: Question) -> torch.Tensor:
+            return party_sum(
+                cfg,
+                plan,
+                parties,
+                Request(question.kind, question.number, arrays=question.known),
+                shapes={"sum": question.shape},
+                bound=question.bound,
+                noise_multiplier=recipe.sketch_multipliers[question.number],
+            ).arrays["sum"]
+
+        key = (parties.seed, self.name, task.stage)
+        times = math.sqrt(len(task.parties)) if cfg.at == PARTY else 1.0
+        models = portrayed(ask, recipe, task.classes, records=records, key=key, times=times)
+        lesson = Lesson(
+            cfg,
+            recipe,
+            task.data,
+            models,
+            earlier=others_than(task.classes, shown_negatives(cfg, parties.inherited)),
+            key=key,
+            device=parties.device,
+        )
+        own = lesson.features.arrays()  # in the state too: parties go by every bit of them
+        features = {**own, "order": torch.tensor(lesson.order)}
+        head, digest = lesson.head(), ""
+        for step in parties.rounds(recipe.steps, {**head.state, **own}):
+            digest = digest or features_digest(features)
+            arrays = {"weights": head.weights, **(features if step == 0 else {})}
+            number = len(QUESTIONS) + step
+            request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})
+            total = party_sum(
+                cfg,
+                plan,
+                parties,
+                request,
+                shapes={"sum": head.weights.shape},
+                bound=cfg.clip,
+                noise_multiplier=recipe.teacher_multiplier,
+            ).arrays["sum"]
+            head.step(step, lesson.mean_gradient(head.weights, total.to(parties.device), records))
+        return lesson.released(head.result())
+
+
+def _records(task: Task) -> int:
+    return sum(facts.records for facts in task.parties)
+
+
+def answers_of(recipe: Recipe, classes: int) -> int:
+    """Numbers in the answers to all questions, where as many directions stand out as may."""
+    width, kept = recipe.sketch.width, min(recipe.sketch.width, MOST_DIRECTIONS)
+    cells = classes * recipe.cells * (kept + 1) ** 2 if recipe.cells > 1 else 0
+    return classes * (width + 1) + width**2 + classes * kept**2 + cells
+
+
+def features_digest(arrays: Arrays) -> str:
+    """The name under which a party keeps these features."""
+    return Request("features", arrays=arrays).digest()
+
+
+def keep_features(private: Private, request: Request) -> None:
+    """Keep the features that came with this request, if any did, at home."""
+    arrays = {name: value for name, value in request.arrays.items() if name != "weights"}
+    if arrays:
+        buffer = io.BytesIO()
+        torch.save(arrays, buffer)
+        atomic_write(private.file(f"features-{features_digest(arrays)}.pt"), buffer.getvalue())
+
+
+def _rows(
+    cfg: SketchTeachConfig, private: Private, digest: str, device: torch.device, records: Records
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of the records under features that this party was sent before."""
+    try:
+        arrays = torch.load(private.file(f"features-{digest}.pt"), weights_only=True)
+    except FileNotFoundError:
+        raise UserError(
+            "this party has not been sent the features that the curator asks about: its folder "
+            "or the curator's was removed in the middle of a stage. Start the run anew."
+        ) from None
+    order = arrays["order"].tolist()
+    features = FeatureMap.of_arrays(arrays, cfg.width, len(order), device)
+    return rows_and_places(features, order, records)

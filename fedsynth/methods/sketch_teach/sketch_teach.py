@@ -1,0 +1,191 @@
+"""sketch_teach: a small noised sketch of each class, a private teacher on top, a set from both.
+
+Two releases share the budget by exact Gaussian differential privacy. The first is a sketch, in
+three questions: the mean shape of each class, how records lie around the means of their classes,
+and the same class by class (`_questions`). Images drawn from it, made livelier by a prior written
+by hand, train a network whose features, next to a fixed scattering transform, are good for the real
+images too. The second are T full-batch gradients of a linear head on those features: the teacher.
+It labels fresh images, and they are the release.
+
+A record moves the answer to a question by at most the question's bound, which the guard enforces,
+and every gradient sum by at most C. The rest is post-processing. Images are released as bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.core.model import (
+    Budget,
+    DataFacts,
+    Method,
+    Outcome,
+    Parties,
+    PartyFacts,
+    PartyPlan,
+    Plan,
+    Release,
+    Request,
+    SyntheticSet,
+    Task,
+    Work,
+)
+from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors, places_in
+from fedsynth.methods.sketch_teach.queries import Question
+from fedsynth.methods.sketch_teach.synthesis import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.nn.classifiers.poolnet import BATCH
+from fedsynth.nn.transforms.scattering import scattering
+from fedsynth.privacy.accounting.events import composed, gaussian, repeated
+from fedsynth.privacy.guard import PARTY, Guard
+from fedsynth.privacy.party_data import Private, Records, recall
+
+SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
+TEST = {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3}
+LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
+
+
+class SketchTeach(Method):
+    """One-shot: the party sketches, learns features from the sketch, teaches, labels, releases."""
+
+    name = "sketch_teach"
+    summary = (
+        "A noised sketch of each class, and a private teacher that labels images drawn from it"
+    )
+    source = "this project"
+    Config = SketchTeachConfig
+    paper_convention = "pld"
+    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+
+    def unfit(self, data: DataFacts) -> str:
+        return super().unfit(data) or unfit(data)
+
+    def inherits(self, cfg: SketchTeachConfig) -> bool:
+        return cfg.negatives > 0
+
+    def plan(self, cfg: SketchTeachConfig, task: Task, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+        assumes = ("the number of records of each party", "the classes a party holds")
+        images = sum(
+            recipe_of(cfg, task, facts, budget).spc * len(facts.class_counts)
+            for facts in task.parties
+        )
+        return Plan(self.name, task, budget, parties, images=images, assumes=assumes)
+
+    def _party_plan(
+        self, cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget
+    ) -> PartyPlan:
+        recipe = recipe_of(cfg, task, facts, budget)
+        image = math.prod(task.data.shape) + 8  # and its label
+        held, strangers = len(facts.class_counts), len(task.seen) - len(task.classes)
+        soft = 4 * task.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
+        return PartyPlan(
+            facts.party,
+            facts.records,
+            event=event_of(recipe),
+            steps=len(recipe.sketch_multipliers) + recipe.steps,
+            noise_multiplier=recipe.teacher_multiplier,
+            bytes_up=held * recipe.spc * image + soft,
+            bytes_down=strangers * min(cfg.negatives, recipe.spc) * image,
+            work=(*work_of(cfg, facts.records), *made_work(cfg, recipe, held)),
+        )
+
+    def party(
+        self, cfg: SketchTeachConfig, plan: Plan, private: Private, request: Request, guard: Guard
+    ) -> Release:
+        facts, data = private.facts, plan.task.data
+        recipe = recipe_of(cfg, plan.task, facts, plan.budget)
+        classes = held_classes(plan.task, facts)
+
+        def ask(question: Question) -> torch.Tensor:
+            multiplier = recipe.sketch_multipliers[question.number]
+            return question.answer(private, guard, noise_multiplier=multiplier, at=PARTY)
+
+        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
+        models = portrayed(ask, recipe, classes, records=facts.records, key=key)
+        sent = request.arrays
+        earlier = SyntheticSet(sent["images"], sent["labels"]) if sent else None
+        lesson = Lesson(
+            cfg,
+            recipe,
+            data,
+            models,
+            earlier=others_than(classes, earlier),
+            key=key,
+            device=guard.device,
+        )
+        head = lesson.head()
+        rows = private.records.map(partial(rows_and_places, lesson.features, lesson.order))
+        with guard.reserve(gaussian(recipe.teacher_multiplier), recipe.steps, "teacher"):
+            for step in private.rounds(recipe.steps, head.state):
+                total = guard.noisy_outer_sum(
+                    private,
+                    rows.map(lambda known: gradient_factors(head.weights, *known)),
+                    bound=cfg.clip,
+                    noise_multiplier=recipe.teacher_multiplier,
+                    call=step,
+                )
+                head.step(step, lesson.mean_gradient(head.weights, total, facts.records))
+        made = lesson.released(head.result())
+        soft = {} if made.soft is None else {"soft": made.soft}
+        return guard.release({"images": made.images, "labels": made.labels, **soft})
+
+    def serve(self, cfg: SketchTeachConfig, plan: Plan, parties: Parties) -> Outcome:
+        earlier = shown_negatives(cfg, parties.inherited)
+        sent = {} if earlier is None else {"images": earlier.images, "labels": earlier.labels}
+        releases = parties.ask(parties.who, Request(arrays=sent, numbers={"seed": parties.seed}))
+        return SyntheticSet.join(
+            [
+                SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays.get("soft"))
+                for r in releases
+            ]
+        )
+
+
+def recipe_of(cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget) -> Recipe:
+    """The recipe of a party that releases alone."""
+    held = held_classes(task, facts)
+    earlier = tuple(name for name in task.seen if name not in task.classes)
+    alone = Task(task.data, 0, 1, (facts,), held, (*earlier, *held))
+    return Recipe.of(cfg, alone, budget, facts.records)
+
+
+def held_classes(task: Task, facts: PartyFacts) -> tuple[int, ...]:
+    """The classes a party says it holds, in the order of the stage."""
+    return tuple(c for c in task.classes if c in facts.class_counts)
+
+
+def event_of(recipe: Recipe) -> DpEvent:
+    """All a record's party spends: a Gaussian for each question and for each teacher step."""
+    teacher = repeated(gaussian(recipe.teacher_multiplier), recipe.steps)
+    return composed([*map(gaussian, recipe.sketch_multipliers), teacher])
+
+
+def rows_and_places(
+    features: FeatureMap, order: list[int], records: Records
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the teacher needs of the records, each row from its own record alone. The scattering
+    transform knows no draw and no budget: it is computed once for all of them."""
+    pixels = records.pixels()
+    known = None
+    if features.with_scattering:
+        device = features.centre.device
+        known = recall(records, "scattering", lambda _: scattering(pixels.to(device)).cpu())
+    return features(pixels, known), places_in(records.labels, order)
+
+
+def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[Work, ...]:
+    """Features of so many images, each about a forward pass, and so many steps of training."""
+    training = Work("train", cfg.width, BATCH, images // (3 * BATCH) + steps)
+    return (training, Work("scattering", 1, images, 1)) if cfg.scattering else (training,)
+
+
+def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[Work, ...]:
+    """The pool-net's training, and what it takes to make the set."""
+    images = classes * (cfg.pool + (cfg.drawn or recipe.spc))
+    small = () if cfg.drawn is None else cfg.condensation(recipe.spc).work(classes)
+    return (*work_of(cfg, images, cfg.pool_steps), *small)

@@ -1,0 +1,85 @@
+"""Classifiers that judge and that are trained under privacy: no batch norm anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import DataFacts
+from fedsynth.core.randomness import default_seed
+
+Shape = tuple[int, int, int]
+
+
+class ConvNet(nn.Module):
+    """Three blocks of [3x3 convolution, instance norm, ReLU, 2x2 mean pool], then one linear layer.
+
+    Instance norm is `GroupNorm` with one group a channel: every image is normalised by itself, so
+    the gradient of one record depends on that record alone, as differential privacy asks. An image
+    of 28 pixels is padded to 32 by the first convolution; `embed` gives the flattened features.
+    317,706 parameters at width 128 for 28x28x1 and ten classes.
+    """
+
+    def __init__(self, width: int = 128, classes: int = 10, shape: Shape = (1, 28, 28)) -> None:
+        super().__init__()
+        channels, height, image_width = shape
+        if height != image_width or height < 8:
+            raise UserError(
+                f"ConvNet needs square images of at least 8 pixels, got {height}x{image_width}"
+            )
+        first_padding = 3 if height == 28 else 1
+        self.features = nn.Sequential(
+            *_block(channels, width, first_padding),
+            *_block(width, width, 1),
+            *_block(width, width, 1),
+        )
+        side = (height - 2 + 2 * first_padding) // 8
+        self.flatten = nn.Flatten()
+        self.classifier = nn.Linear(width * side * side, classes)
+
+    def in_order(self) -> tuple[nn.Module, ...]:
+        """The layers as `forward` calls them: see `models.chain`."""
+        return self.features, self.flatten, self.classifier
+
+    def embed(self, x: torch.Tensor) -> torch.Tensor:
+        """The features of each image, flattened: [batch, width * side * side]."""
+        return self.flatten(self.features(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The logits of each image: [batch, classes]."""
+        return self.classifier(self.embed(x))
+
+
+def _block(inputs: int, width: int, padding: int) -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(inputs, width, kernel_size=3, padding=padding),
+        nn.GroupNorm(width, width),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+    )
+
+
+def make_convnet(width: int, data: DataFacts | Shape, classes: int, *key_parts: object) -> ConvNet:
+    """A `ConvNet` with PyTorch's default initialisation whose weights depend on the key alone."""
+    shape = data.shape if isinstance(data, DataFacts) else data
+    with default_seed(*key_parts):
+        return ConvNet(width, classes, shape)
+
+
+def bare_convnet(width: int, data: DataFacts) -> ConvNet:
+    """A `ConvNet` over all classes of the data without memory, let alone values: to be measured, or
+    to be filled with a state after `to_empty`. Takes nothing from torch's global generator."""
+    with torch.device("meta"):
+        return ConvNet(width, data.classes, data.shape)
+
+
+def filled_convnet(
+    width: int, data: DataFacts, state: Mapping[str, torch.Tensor], device: torch.device | str
+) -> ConvNet:
+    """A `ConvNet` over all classes of the data with these values, as a copy of its own."""
+    net = bare_convnet(width, data).to_empty(device=device)
+    net.load_state_dict(dict(state))
+    return net

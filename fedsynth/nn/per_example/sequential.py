@@ -1,0 +1,195 @@
+"""A network read as a chain of hand-written layers: forward, one backward, all gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from fedsynth.nn.per_example.fused_first_block import FirstBlock
+from fedsynth.nn.per_example.gradient_rows import Rows
+from fedsynth.nn.per_example.layers import (
+    Convolution,
+    Flatten,
+    Layer,
+    Linear,
+    MeanPool,
+    Norm,
+    Relu,
+    norm_groups,
+)
+
+_FEW_PATCH_ROWS = 64  # with more, writing out the patches of an image costs more than it saves
+_NORMS = (nn.GroupNorm, nn.InstanceNorm2d)
+_ON_PLANES = (nn.Conv2d, nn.AvgPool2d, *_NORMS)
+
+
+class NotAChain(Exception):
+    """This network cannot be run layer by layer; the text says why."""
+
+
+class Chain:
+    """The layers of a network in the order they run, each used once and each hand-written.
+
+    `weights` are those of `model` at this moment in the order of the layers, `parameters` the same
+    in the order of `model.parameters()`. `shape` is that of one record, since some layers are only
+    possible for some shapes. A `summed` chain is quicker where only `gradients` will be asked for.
+    Raises `NotAChain` where automatic differentiation has to do the work.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        shape: Sequence[int],
+        compute: torch.dtype = torch.float32,
+        summed: bool = False,
+    ) -> None:
+        for part in model.modules():
+            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+                raise NotAChain(f"its {type(part).__name__} has hooks")
+        modules = [m for m in _in_order(model) if type(m) is not nn.Identity]
+        for module in modules:
+            _check(module)
+        _check_planes(modules, shape)
+        self.layers: list[Layer] = []
+        block = _first_block(modules, shape, compute)
+        if block is not None:
+            self.layers.append(block)
+            modules = modules[4:]
+        for module, after in zip_longest(modules, modules[1:]):
+            self.layers.append(_layer(module, after, compute, summed))
+        self.weights = [weight for layer in self.layers for weight in layer.weights]
+        self.parameters = list(model.parameters())
+        _check_weights(self.parameters, self.weights)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, keep: bool = True) -> Tensor:
+        """The logits of a batch. With `keep` unset nothing stays for a backward pass, so that
+        memory still in the cache is used again."""
+        x = x.to(self.weights[0].dtype)
+        if isinstance(self.layers[0], Relu):
+            x = x.clone()
+        for layer in self.layers:
+            x = (layer if keep else copy(layer)).forward(x)
+        return x
+
+    @torch.no_grad()
+    def backward(self, g: Tensor) -> None:
+        """Take the gradient at the logits back through all layers; then ask them for theirs."""
+        for layer in reversed(self.layers):
+            g = layer.backward(g, onward=layer is not self.layers[0])
+
+    @torch.no_grad()
+    def record_gradients(self) -> list[Rows]:
+        """For each of `weights`, the gradients of all records of the last batch."""
+        return [rows for layer in self.layers for rows in layer.record_gradients()]
+
+    @torch.no_grad()
+    def gradients(self) -> list[Tensor]:
+        """For each of `weights`, the gradient summed over the last batch."""
+        return [total for layer in self.layers for total in layer.gradients()]
+
+
+def _in_order(model: nn.Module) -> list[nn.Module]:
+    """The leaf modules of a network whose forward only calls one after the other."""
+    if type(model) is nn.Sequential:
+        return [leaf for part in model for leaf in _in_order(part)]
+    if not model._modules:
+        return [model]
+    owner = _owner(model, "in_order")
+    if owner is not None and owner is _owner(model, "forward"):  # no subclass changed `forward`
+        return [leaf for part in owner.in_order(model) for leaf in _in_order(part)]
+    try:
+        nodes = list(fx.Tracer().trace(model).nodes)
+    except Exception as error:  # a tracer runs the user's code: anything may come out
+        raise NotAChain(f"its forward cannot be traced: {error}") from error
+    steps = nodes[1:-1]
+    for node, before in zip(nodes[1:], nodes, strict=False):
+        if node.op not in {"output", "call_module"}:
+            raise NotAChain(f"its forward does more than call layers: {node.op} {node.target}")
+        if node.args != (before,) or node.kwargs:
+            raise NotAChain(f"its layers are not one chain: {node.target}")
+    return [model.get_submodule(str(node.target)) for node in steps]
+
+
+def _owner(model: nn.Module, name: str) -> Any:
+    return next((kind for kind in type(model).__mro__ if name in vars(kind)), None)
+
+
+def _check(module: nn.Module) -> None:
+    kind = type(module)
+    if kind is nn.Conv2d:
+        possible = module.groups == 1 and module.padding_mode == "zeros"
+        possible = possible and not isinstance(module.padding, str)
+    elif kind is nn.AvgPool2d:
+        side = module.kernel_size
+        possible = not isinstance(side, tuple) or side[0] == side[1]
+        possible = possible and module.stride == side and module.padding in {0, (0, 0)}
+        possible = possible and not module.divisor_override
+    elif kind is nn.InstanceNorm2d:
+        possible = not module.track_running_stats
+    elif kind is nn.Flatten:
+        possible = (module.start_dim, module.end_dim) == (1, -1)
+    else:
+        possible = kind in {nn.Linear, nn.ReLU, nn.GroupNorm}
+    if not possible:
+        raise NotAChain(f"no hand-written layer for {module}")
+
+
+def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
+    planes = len(shape) == 3
+    for module in modules:
+        if isinstance(module, nn.Flatten):
+            planes = False
+        elif isinstance(module, _ON_PLANES) != planes and not isinstance(module, nn.ReLU):
+            raise NotAChain(f"{module} gets records of an unusual shape")
+
+
+def _check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
+    ours, theirs = [id(w) for w in weights], [id(p) for p in parameters]
+    if len(set(ours)) != len(ours) or set(ours) != set(theirs):
+        raise NotAChain("a weight is shared, or used outside the layers")
+    if not all(w.requires_grad for w in weights):
+        raise NotAChain("some weights are frozen")
+    if len({(w.dtype, w.device) for w in weights}) > 1:
+        raise NotAChain("its weights have several types or devices")
+
+
+def _first_block(
+    modules: list[nn.Module], shape: Sequence[int], compute: torch.dtype
+) -> FirstBlock | None:
+    match modules[:4]:
+        case [
+            nn.Conv2d() as convolution,
+            (nn.GroupNorm() | nn.InstanceNorm2d()) as norm,
+            nn.ReLU(),
+            nn.AvgPool2d() as pool,
+        ]:
+            block = FirstBlock(convolution, norm, _side(pool), compute)
+            simple = convolution.stride == (1, 1) and convolution.dilation == (1, 1)
+            simple = simple and norm_groups(norm) == convolution.out_channels
+            few = convolution.weight[0].numel() <= _FEW_PATCH_ROWS
+            whole = all(side > 0 and side % _side(pool) == 0 for side in block.sides(shape))
+            return block if simple and few and whole else None
+    return None
+
+
+def _side(pool: nn.AvgPool2d) -> int:
+    return pool.kernel_size if isinstance(pool.kernel_size, int) else pool.kernel_size[0]
+
+
+def _layer(module: nn.Module, after: nn.Module | None, compute: torch.dtype, summed: bool) -> Layer:
+    if isinstance(module, nn.Conv2d):
+        cancels = isinstance(after, _NORMS) and norm_groups(after) == module.out_channels
+        return Convolution(module, compute, cancels, summed)
+    if isinstance(module, _NORMS):
+        return Norm(module)
+    if isinstance(module, nn.AvgPool2d):
+        return MeanPool(module)
+    if isinstance(module, nn.Linear):
+        return Linear(module)
+    return Flatten() if isinstance(module, nn.Flatten) else Relu()

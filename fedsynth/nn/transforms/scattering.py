@@ -1,0 +1,153 @@
+"""A scattering transform: fixed wavelets and moduli in place of learned filters.
+
+Two scales (J=2) and eight orientations (L=8) of Morlet wavelets, up to second order: 81 maps, each
+averaged over a grid of 3x3 windows, 729 numbers an image. Nothing in it is trained and each image
+is handled by itself, so on private records it is a computation like any other.
+
+An image of 28 pixels is padded with zeros to 32, and convolutions wrap around there; products of
+spectra replace them. The coarse wavelets keep the 16x16 frequencies around their own and no others;
+so what they make lives on every second pixel, and its modulus can be had from that window alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch.nn import functional
+
+from fedsynth.core.errors import UserError
+
+ORIENTATIONS = 8
+SIDE = 32  # of the padded image
+HALF = SIDE // 2
+CELLS = 3  # windows a side
+NUMBERS = (1 + 2 * ORIENTATIONS + ORIENTATIONS**2) * CELLS**2
+CHUNK = 32  # images at a time, so that the maps stay in the cache
+_WIDTH, _FREQUENCY, _SLANT = 0.8, 3 * math.pi / 4, 4 / ORIENTATIONS
+_AVERAGE_WIDTH = 1.6  # of the last averaging, in pixels
+
+
+def morlet(scale: int, orientation: int, side: int = SIDE) -> torch.Tensor:
+    """A Morlet wavelet of mean zero, wrapped around a square: complex [side, side], centre at 0.
+
+    A plane wave of frequency 3 pi / 2^(scale + 2) under a Gaussian of width 0.8 * 2^scale along
+    it and twice that across.
+    """
+    angle = math.pi * orientation / ORIENTATIONS
+    width, frequency = _WIDTH * 2**scale, _FREQUENCY / 2**scale
+    places = torch.arange(-2 * side, 2 * side, dtype=torch.float64)
+    y, x = torch.meshgrid(places, places, indexing="ij")
+    along = x * math.cos(angle) + y * math.sin(angle)
+    across = y * math.cos(angle) - x * math.sin(angle)
+    envelope = torch.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * width**2))
+    wave = envelope * torch.exp(1j * frequency * along)
+    wave = wave - envelope * (wave.sum() / envelope.sum())
+    wave = wave * (_SLANT / (2 * math.pi * width**2))
+    return wave.view(4, side, 4, side).sum(dim=(0, 2))
+
+
+def averaging(side: int) -> torch.Tensor:
+    """The matrix [3, side] that averages one axis of a map: a Gaussian of 1.6 pixels of the padded
+    image, taken at every fourth of them, then the mean over three overlapping windows."""
+    step = SIDE // side
+    distance = torch.arange(side)[None, :] * step - torch.arange(0, SIDE, 4)[:, None]
+    distance = (distance + SIDE // 2) % SIDE - SIDE // 2
+    weights = torch.exp(-(distance.double() ** 2) / (2 * _AVERAGE_WIDTH**2))
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    return functional.adaptive_avg_pool1d(weights.T[None], CELLS)[0].T.contiguous()
+
+
+def window(orientation: int) -> torch.Tensor:
+    """Which frequencies of the padded image a coarse wavelet keeps: flat indices [16, 16], in the
+    order of a spectrum whose zero lies at the wavelet's own frequency."""
+    angle = math.pi * orientation / ORIENTATIONS
+    centre = _FREQUENCY / 2 * SIDE / (2 * math.pi)
+    offsets = torch.fft.fftfreq(HALF, 1 / HALF).long()
+    rows = (offsets + round(centre * math.sin(angle))) % SIDE
+    columns = (offsets + round(centre * math.cos(angle))) % SIDE
+    return rows[:, None] * SIDE + columns[None, :]
+
+
+@dataclass(frozen=True)
+class _Constants:
+    fine: torch.Tensor  # spectra [8, 32, 32] of the wavelets of scale 0
+    coarse: torch.Tensor  # [8, 16, 16]: what is kept of those of scale 1
+    windows: torch.Tensor  # [8 * 256]: where that lies
+    average: torch.Tensor  # [3, 32]
+    average_coarse: torch.Tensor  # [3, 16]
+
+
+@lru_cache(maxsize=4)
+def _constants(device: torch.device) -> _Constants:
+    spectra = torch.fft.fft2(
+        torch.stack([morlet(j, turn) for j in (0, 1) for turn in range(ORIENTATIONS)])
+    ).to(torch.complex64)
+    windows = torch.stack([window(turn) for turn in range(ORIENTATIONS)]).flatten(1)
+    # A quarter: there are four times fewer points to divide the inverse transform by.
+    coarse = spectra[ORIENTATIONS:].flatten(1).gather(1, windows).view(-1, HALF, HALF) / 4
+    return _Constants(
+        spectra[:ORIENTATIONS].to(device),
+        coarse.to(device),
+        windows.flatten().to(device),
+        averaging(SIDE).float().to(device),
+        averaging(HALF).float().to(device),
+    )
+
+
+def scattering(images: torch.Tensor) -> torch.Tensor:
+    """The transform of grey images [n, 1, s, s] with s at most 32: float32 [n, 729].
+
+    Columns: order 0 (9), order 1 (144), order 2 (576). In each order the coefficients of an image
+    are divided by their own length, which takes brightness and contrast out; of a black image all
+    are zero.
+    """
+    _, channels, height, width = images.shape
+    if channels != 1 or max(height, width) > SIDE:
+        raise UserError(
+            f"the scattering transform takes grey images of at most {SIDE}x{SIDE}, "
+            f"got {channels} channel(s) of {height}x{width}."
+        )
+    top, left = (SIDE - height) // 2, (SIDE - width) // 2
+    padded = functional.pad(
+        images[:, 0], (left, SIDE - width - left, top, SIDE - height - top)
+    ).float()
+    if not len(padded):
+        return padded.new_zeros(0, NUMBERS)
+    return torch.cat([_transform(part) for part in padded.split(CHUNK)])
+
+
+def _transform(x: torch.Tensor) -> torch.Tensor:
+    known = _constants(x.device)
+    spectrum = torch.fft.fft2(x)[:, None]
+    first = _modulus(torch.fft.ifft2(spectrum * known.fine))
+    orders = (
+        _average(x, known.average),
+        torch.cat(
+            [
+                _average(first, known.average),
+                _average(_coarse(spectrum, known), known.average_coarse),
+            ],
+            dim=1,
+        ),
+        _average(_coarse(torch.fft.fft2(first), known), known.average_coarse),
+    )
+    return torch.cat([functional.normalize(order, dim=1, eps=1e-6) for order in orders], dim=1)
+
+
+def _coarse(spectra: torch.Tensor, known: _Constants) -> torch.Tensor:
+    """Moduli of all coarse wavelets on every second pixel: [n, maps, 8, 16, 16]."""
+    kept = spectra.flatten(2)[..., known.windows]
+    return _modulus(torch.fft.ifft2(kept.view(*kept.shape[:2], -1, HALF, HALF) * known.coarse))
+
+
+def _modulus(z: torch.Tensor) -> torch.Tensor:
+    """|z|, a few times faster than ATen's, which guards against overflow."""
+    return torch.addcmul(z.real * z.real, z.imag, z.imag).sqrt_()
+
+
+def _average(maps: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """The 3x3 window means of each map, one row an image."""
+    return (matrix @ maps @ matrix.T).flatten(1)

@@ -1,0 +1,114 @@
+"""Noise for a budget: the smallest multiplier whose epsilon is surely within it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+from dp_accounting import DpEvent
+from scipy.optimize import brentq
+
+from fedsynth.core.errors import UserError
+from fedsynth.privacy.accounting import accountant as accounting
+from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.privacy.accounting.gdp import check_delta, gdp_mu
+
+PRECISION = 1e-4  # relative: how far above the smallest multiplier the answer may lie
+_SMALLEST, _LARGEST = math.log(1e-3), math.log(1e9)
+_FAR = 20.0  # cap of |log(found / target)|, so that 0 and infinity stay numbers
+
+Excess = Callable[[float], float]  # log sigma -> log(epsilon found / epsilon wanted)
+
+
+def noise_multiplier(
+    make_event: Callable[[float], DpEvent],
+    epsilon: float,
+    delta: float,
+    accountant: str = "pld",
+    relation: str = "add_remove",
+) -> float:
+    """The smallest sigma for which `make_event(sigma)` costs at most `epsilon`.
+
+    Rounded up by at most `PRECISION`: the epsilon of the very number returned has been computed
+    and is within the target. `make_event` must cost less as sigma grows.
+    """
+    if not 0 < epsilon < math.inf:
+        raise UserError(
+            f"epsilon must be a positive finite number, not {epsilon!r}; a run without privacy "
+            "discloses and needs no noise."
+        )
+    check_delta(delta)
+
+    def excess_by(by: str, relation: str) -> Excess:
+        def excess(log_sigma: float) -> float:
+            event = make_event(math.exp(log_sigma))
+            found = accounting.epsilon(event, delta, by, relation)
+            return min(max(math.log(max(found, 1e-300) / epsilon), -_FAR), _FAR)
+
+        return excess
+
+    start, step = 0.0, math.log(2)
+    if accountant == "pld":
+        # Renyi accounting is quick and lies a little above the tight count: begin at its answer.
+        quick = excess_by("rdp", "add_remove")
+        low, high = _bracket(quick, start, step)
+        start = float(brentq(quick, low, high, xtol=1e-3))
+        step = 0.05 if relation == "add_remove" else step
+    excess = excess_by(accountant, relation)
+    low, high = _bracket(excess, start, step)
+    best = float(brentq(excess, low, high, xtol=PRECISION / 4))
+    while excess(best) > 0:  # the root's last digits may fall on the wrong side
+        best += PRECISION / 4
+    return math.exp(best)
+
+
+@lru_cache(maxsize=1024)
+def poisson_gaussian_multiplier(
+    q: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    accountant: str = "pld",
+    *,
+    relation: str = "add_remove",
+) -> float:
+    """Sigma for `steps` Gaussian mechanisms, each on its own Poisson sample of rate `q`."""
+    return noise_multiplier(
+        lambda sigma: repeated(poisson(q, gaussian(sigma)), steps),
+        epsilon,
+        delta,
+        accountant,
+        relation,
+    )
+
+
+@lru_cache(maxsize=1024)
+def gaussian_mu(
+    epsilon: float, delta: float, accountant: str = "pld", relation: str = "add_remove"
+) -> float:
+    """The mu that Gaussian mechanisms may spend together: the root of the sum over all of them of
+    1 / sigma^2, whatever their number. Exact for the tight count."""
+    if accountant == "pld":
+        return gdp_mu(epsilon, delta) / (1 if relation == "add_remove" else 2)
+    return 1 / noise_multiplier(gaussian, epsilon, delta, accountant, relation)
+
+
+def _bracket(excess: Excess, start: float, step: float) -> tuple[float, float]:
+    """Two log sigmas, too little noise and enough, found by growing steps away from `start`."""
+    low = high = start
+    while excess(high) > 0:
+        low, high, step = high, high + step, step * 1.5
+        if high > _LARGEST:
+            raise UserError(
+                "no noise multiplier up to 1e9 meets this epsilon: something in the event costs "
+                "the same however much noise there is (a disclosure, or too large a target)."
+            )
+    while excess(low) <= 0:
+        low, high, step = low - step, low, step * 1.5
+        if low < _SMALLEST:
+            raise UserError(
+                "even a noise multiplier of 0.001 is within this epsilon: the event costs next to "
+                "nothing (no steps, or a sampling rate near 0), so there is no noise to calibrate."
+            )
+    return low, high

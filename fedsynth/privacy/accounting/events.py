@@ -1,0 +1,302 @@
+"""What a release costs, written down: constructors, JSON and containment of privacy events.
+
+An event is a tree of `dp_accounting` events and says what was done, not what it is worth;
+`privacy.accounting` turns it into an epsilon. Neighbouring data sets differ in one record, added or
+removed, and a noise multiplier is the noise's standard deviation over the L2 sensitivity for that.
+
+>>> describe(repeated(poisson(0.0214, gaussian(0.81)), 300))
+'300 x Poisson(q=0.0214) of Gaussian(sigma=0.81)'
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import attr
+import dp_accounting as dp
+from dp_accounting import DpEvent
+
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.privacy.accounting.event_types import OnePartDpEvent, ParallelDpEvent
+
+Flat = Counter[str]  # canonical text of a base event -> how often it happened
+
+
+def gaussian(sigma: float) -> DpEvent:
+    """One Gaussian mechanism; `sigma` is the noise multiplier, 0 for no noise at all."""
+    return dp.GaussianDpEvent(_number("noise multiplier sigma", sigma, 0.0, math.inf))
+
+
+def poisson(q: float, event: DpEvent) -> DpEvent:
+    """`event` on a sample in which each record is present independently with probability `q`.
+
+    Everything inside shares one draw: 32 Gaussians inside cost far more than 32 of these.
+    """
+    return dp.PoissonSampledDpEvent(_number("sampling rate q", q, 0.0, 1.0), event)
+
+
+def without_replacement(records: int, sample: int, event: DpEvent) -> DpEvent:
+    """`event` on `sample` of `records` records, drawn afresh without replacement.
+
+    Only the published `wor_bound` convention counts this; fedsynth itself samples by `poisson`.
+    """
+    if _count("records", records) < _count("sample", sample):
+        raise UserError(f"cannot draw {sample} of {records} records without replacement.")
+    return dp.SampledWithoutReplacementDpEvent(int(records), int(sample), event)
+
+
+def repeated(event: DpEvent, n: int) -> DpEvent:
+    """`event`, `n` times over the same data; later ones may depend on earlier results."""
+    return dp.SelfComposedDpEvent(event, _count("number of repetitions", n))
+
+
+def composed(events: Sequence[DpEvent]) -> DpEvent:
+    """All of these over the same data, in any order; later ones may depend on earlier results."""
+    return dp.ComposedDpEvent(list(events))
+
+
+def parallel(events: Sequence[DpEvent]) -> DpEvent:
+    """One of these per part of a fixed partition, such as classes: see `ParallelDpEvent`."""
+    return ParallelDpEvent(tuple(events))
+
+
+def one_part(partition: str, part: int, parts: int, event: DpEvent) -> DpEvent:
+    """`event` on one part of a partition that is cut into `parts`: see `OnePartDpEvent`."""
+    if _count("part", part) >= _count("parts", parts):
+        raise UserError(f"part {part} of {parts} does not exist: parts are counted from 0.")
+    if not isinstance(partition, str):
+        raise UserError(f"the name of a partition must be a text, not {partition!r}.")
+    return OnePartDpEvent(partition, int(part), int(parts), event)
+
+
+def disclosed() -> DpEvent:
+    """Something private was shown as it is: epsilon is infinite."""
+    return dp.NonPrivateDpEvent()
+
+
+def nothing() -> DpEvent:
+    """No private data was touched: epsilon is zero."""
+    return dp.NoOpDpEvent()
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """The event as plain JSON data; `from_json` gives it back, floats to the last bit."""
+    match event:
+        case dp.GaussianDpEvent():
+            fields: dict[str, Any] = {"sigma": float(event.noise_multiplier)}
+        case dp.PoissonSampledDpEvent():
+            fields = {"q": float(event.sampling_probability), "event": to_json(event.event)}
+        case dp.SampledWithoutReplacementDpEvent():
+            fields = {"records": event.source_dataset_size, "sample": event.sample_size}
+            fields["event"] = to_json(event.event)
+        case dp.SelfComposedDpEvent():
+            fields = {"times": int(event.count), "event": to_json(event.event)}
+        case dp.ComposedDpEvent() | ParallelDpEvent():
+            fields = {"events": [to_json(e) for e in event.events]}
+        case OnePartDpEvent():
+            fields = {**attr.asdict(event, recurse=False), "event": to_json(event.event)}
+        case dp.NonPrivateDpEvent() | dp.NoOpDpEvent():
+            fields = {}
+        case _:
+            raise UserError(
+                f"fedsynth cannot count or store the event {type(event).__name__}: build events "
+                "with the constructors of fedsynth.privacy.accounting.events "
+                f"({', '.join(sorted(_FIELDS))})."
+            )
+    return {"type": _NAMES[type(event)], **fields}
+
+
+_NAMES: Mapping[type, str] = {
+    dp.GaussianDpEvent: "gaussian",
+    dp.PoissonSampledDpEvent: "poisson",
+    dp.SampledWithoutReplacementDpEvent: "without_replacement",
+    dp.SelfComposedDpEvent: "repeated",
+    dp.ComposedDpEvent: "composed",
+    ParallelDpEvent: "parallel",
+    OnePartDpEvent: "one_part",
+    dp.NonPrivateDpEvent: "disclosed",
+    dp.NoOpDpEvent: "nothing",
+}
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "gaussian": frozenset({"sigma"}),
+    "poisson": frozenset({"q", "event"}),
+    "without_replacement": frozenset({"records", "sample", "event"}),
+    "repeated": frozenset({"times", "event"}),
+    "composed": frozenset({"events"}),
+    "parallel": frozenset({"events"}),
+    "one_part": frozenset({"partition", "part", "parts", "event"}),
+    "disclosed": frozenset(),
+    "nothing": frozenset(),
+}
+
+
+def from_json(data: Mapping[str, Any]) -> DpEvent:
+    """The event that `to_json` wrote; anything else is refused with what is wrong about it."""
+    if not isinstance(data, Mapping) or "type" not in data:
+        raise UserError(f'an event is a JSON object with a "type", not {data!r}.')
+    kind = data["type"]
+    if kind not in _FIELDS:
+        raise unknown("event type", kind, _FIELDS)
+    if set(data) - {"type"} != _FIELDS[kind]:
+        raise UserError(
+            f"event {kind!r} has the fields {sorted(_FIELDS[kind])}, not "
+            f"{sorted(set(data) - {'type'})}."
+        )
+    if "events" in data and not isinstance(data["events"], list):
+        raise UserError(f"the events of {kind!r} must be a list, not {data['events']!r}.")
+    inner = from_json(data["event"]) if "event" in data else nothing()
+    build: Mapping[str, Callable[[], DpEvent]] = {
+        "gaussian": lambda: gaussian(data["sigma"]),
+        "poisson": lambda: poisson(data["q"], inner),
+        "without_replacement": lambda: without_replacement(data["records"], data["sample"], inner),
+        "repeated": lambda: repeated(inner, data["times"]),
+        "composed": lambda: composed([from_json(e) for e in data["events"]]),
+        "parallel": lambda: parallel([from_json(e) for e in data["events"]]),
+        "one_part": lambda: one_part(data["partition"], data["part"], data["parts"], inner),
+        "disclosed": disclosed,
+        "nothing": nothing,
+    }
+    return build[kind]()
+
+
+def to_text(event: DpEvent) -> str:
+    """`to_json` as one line of text, the same for the same tree: a key for caches and hashes."""
+    return json.dumps(to_json(event), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_text(text: str) -> DpEvent:
+    """The event of `to_text`."""
+    return from_json(json.loads(text))
+
+
+def flatten(event: DpEvent) -> Flat:
+    """How often each base event happened, whatever the tree's grouping and order.
+
+    Base events are Gaussians, disclosures, samplings (with all that shares their draw inside),
+    parallel events, and these on one part. Two trees with one flattening are the same spending.
+    """
+    match event:
+        case dp.SelfComposedDpEvent():
+            return _times(flatten(event.event), event.count)
+        case dp.ComposedDpEvent():
+            return sum((flatten(e) for e in event.events), Counter())
+        case dp.PoissonSampledDpEvent() | dp.SampledWithoutReplacementDpEvent():
+            return _flatten_sample(event)
+        case ParallelDpEvent():
+            return _flatten_parallel(event)
+        case OnePartDpEvent():
+            return _flatten_part(event)
+    return Counter() if isinstance(event, dp.NoOpDpEvent) else Counter({to_text(event): 1})
+
+
+def unflatten(flat: Flat) -> DpEvent:
+    """A tree that spends exactly this; the same for equal counters."""
+    parts = [from_text(t) if n == 1 else repeated(from_text(t), n) for t, n in sorted(flat.items())]
+    if not parts:
+        return nothing()
+    return parts[0] if len(parts) == 1 else composed(parts)
+
+
+def contained(part: DpEvent, whole: DpEvent) -> bool:
+    """Is every spending of `part` foreseen in `whole`, as often or more?"""
+    return flatten(part) <= flatten(whole)
+
+
+def describe(event: DpEvent) -> str:
+    """The event in words, for people: numbers are rounded to four digits."""
+    whole, partitions = by_part(flatten(event))
+    words = [_words(from_text(t), n) for t, n in sorted(whole.items())]
+    for (_, number), parts in partitions.items():
+        alike = Counter(describe(unflatten(flat)) for flat in parts.values())
+        words += [f"{text} in {n} of {number} parts" for text, n in alike.items()]
+    return " + ".join(words) or "nothing"
+
+
+def _words(event: DpEvent, n: int) -> str:
+    times = "" if n == 1 else f"{n} x "
+    if isinstance(event, dp.GaussianDpEvent):
+        return f"{times}Gaussian(sigma={event.noise_multiplier:.4g})"
+    if isinstance(event, dp.NonPrivateDpEvent):
+        return f"{times}disclosed without noise"
+    if isinstance(event, ParallelDpEvent):
+        branches = " | ".join(describe(e) for e in event.events)
+        return f"{times}the worst of [{branches}]"
+    inner = describe(event.event)
+    inner = f"[{inner}]" if " + " in inner or " x " in inner else inner
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        return f"{times}Poisson(q={event.sampling_probability:.4g}) of {inner}"
+    return f"{times}Sample({event.sample_size} of {event.source_dataset_size}) of {inner}"
+
+
+def _flatten_sample(event: dp.PoissonSampledDpEvent | dp.SampledWithoutReplacementDpEvent) -> Flat:
+    inner = flatten(event.event)
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        q = float(event.sampling_probability)
+        sampled = poisson(q, unflatten(inner))
+    else:
+        sizes = (event.source_dataset_size, event.sample_size)
+        q = sizes[1] / sizes[0] if sizes[0] else 0.0
+        sampled = without_replacement(*sizes, unflatten(inner))
+    if q == 1.0:
+        return inner
+    return Counter({to_text(sampled): 1}) if q > 0.0 and inner else Counter()
+
+
+def _flatten_parallel(event: ParallelDpEvent) -> Flat:
+    """n times in every branch is n times the whole, and equal branches are no choice.
+
+    Branches keep their places: part 0 paying a lot and part 1 little is not the other way round.
+    """
+    branches = [flatten(e) for e in event.events]
+    if all(flat == branches[0] for flat in branches):
+        return branches[0] if branches else Counter()
+    n = math.gcd(*(count for flat in branches for count in flat.values()))
+    once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches]
+    return Counter({to_text(parallel([unflatten(flat) for flat in once])): n})
+
+
+def _flatten_part(event: OnePartDpEvent) -> Flat:
+    """Base by base, so that charges of one part add up; the only part is the whole."""
+    inner, place = flatten(event.event), (event.partition, event.part, event.parts)
+    if event.parts == 1:
+        return inner
+    return Counter({to_text(one_part(*place, from_text(t))): n for t, n in inner.items()})
+
+
+def by_part(flat: Flat) -> tuple[Flat, dict[tuple[str, int], dict[int, Flat]]]:
+    """What hits every record, and for each partition (its name and number of parts) what hits the
+    records of one part, by part."""
+    whole: Flat = Counter()
+    partitions: dict[tuple[str, int], dict[int, Flat]] = {}
+    for text, n in sorted(flat.items()):
+        event = from_text(text)
+        if isinstance(event, OnePartDpEvent):
+            parts = partitions.setdefault((event.partition, event.parts), {})
+            parts.setdefault(event.part, Counter())[to_text(event.event)] += n
+        else:
+            whole[text] += n
+    return whole, partitions
+
+
+def _times(flat: Flat, n: int) -> Flat:
+    return Counter({text: count * n for text, count in flat.items()}) if n else Counter()
+
+
+def _number(name: str, value: object, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UserError(f"{name} must be a number, not {value!r}.")
+    number = float(value)
+    if not (low <= number <= high and math.isfinite(number)):
+        raise UserError(f"{name} must lie between {low:g} and {high:g} and be finite: {value!r}.")
+    return number
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+        raise UserError(f"{name} must be a whole number, 0 or more, not {value!r}.")
+    return int(value)

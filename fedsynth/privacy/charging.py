@@ -1,0 +1,93 @@
+"""How a party pays: one use of a mechanism, or many at once, each before its noise is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dp_accounting import DpEvent
+
+from fedsynth.core.model import PartyPlan
+from fedsynth.privacy.accounting.events import disclosed, repeated, to_json
+from fedsynth.privacy.ledger import Entry, Ledger
+from fedsynth.privacy.noise import NoiseKey, NoiseStream
+
+PUBLIC = "public"  # the view of those who see only the end result
+CURATOR = "curator"  # the view of the one who receives every release
+
+
+@dataclass
+class _Reservation:
+    """Spending paid for in advance: `times` uses of one event, each under its own number."""
+
+    entry: Entry
+    event: object
+    times: int
+    used: set[int]
+
+
+class Till:
+    """The paying side of a guard, while it answers one request."""
+
+    def __init__(
+        self,
+        *,
+        plan: PartyPlan,
+        stage: int,
+        ledger: Ledger,
+        key: NoiseKey,
+        request_digest: str,
+        data_fingerprint: str,
+    ) -> None:
+        self._plan, self._stage, self._ledger, self._key = plan, stage, ledger, key
+        self._digest, self._fingerprint = request_digest, data_fingerprint
+        self._entries: list[str] = []
+        self._reservation: _Reservation | None = None
+        self._labels: set[str] = set()  # charged while this request is answered
+
+    @contextmanager
+    def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
+        """Pay for `times` uses of `event` with one ledger entry. Inside, every mechanism must cost
+        exactly `event` and carry its number `call` in 0..times-1, each at most once."""
+        entry = self._charge(repeated(event, times), f"reservation {name}")
+        self._reservation = _Reservation(entry, to_json(event), times, set())
+        try:
+            yield
+        finally:
+            self._reservation = None
+
+    def _pay(self, event: DpEvent, call: int, view: str) -> Callable[..., NoiseStream]:
+        """Charge one use of a mechanism; returns its secret streams by purpose."""
+        if self._reservation is None:
+            entry = self._charge(event, f"call {call}", view)
+        else:
+            entry = self._reservation.entry
+            if to_json(event) != self._reservation.event:
+                raise PermissionError("the mechanism costs another event than was reserved")
+            if call in self._reservation.used or not 0 <= call < self._reservation.times:
+                raise PermissionError(f"call {call} was not reserved or is used already")
+            self._reservation.used.add(call)
+
+        def streams(*purpose: object) -> NoiseStream:
+            return self._key.stream(entry.hash, call, self._fingerprint, *purpose)
+
+        return streams
+
+    def _charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
+        """Charge once under this label. The ledger takes an equal charge of an equal request for
+        a replay, with the same noise; two uses in one answer must therefore differ in name."""
+        if label in self._labels and event != disclosed():
+            raise PermissionError(f"{label} is used already in this answer: number your calls")
+        self._labels.add(label)
+        entry = self._ledger.reserve(
+            event,
+            stage=self._stage,
+            label=label,
+            digest=self._digest,
+            view=view,
+            expected=self._plan.event,
+        )
+        if entry.hash not in self._entries:
+            self._entries.append(entry.hash)
+        return entry

@@ -1,0 +1,105 @@
+"""A party's own records, wrapped: they can be computed on at home and leave only by the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from fedsynth.core.model import PartyFacts
+from fedsynth.privacy.private_cache import Vault
+from fedsynth.storage.checkpoint import rounds
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+REMEMBERED = 4  # values a party keeps in memory
+
+
+@dataclass(frozen=True)
+class Records:
+    """Raw records: pixels as stored, and their class names."""
+
+    images: torch.Tensor  # uint8 [n, c, h, w]; of a table float32 in [0, 1]
+    labels: torch.Tensor  # int64 [n]
+    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def pixels(self, indices: torch.Tensor | None = None) -> torch.Tensor:
+        """The images of these records as float32 in [0, 1], as a copy."""
+        chosen = self.images if indices is None else self.images[indices]
+        if chosen.dtype == torch.uint8:
+            return chosen.float().div_(255)
+        return chosen.clone() if indices is None else chosen
+
+
+class Sealed(Generic[T]):
+    """A value computed from private records. It can be mapped into another sealed value; only the
+    guard opens it. Printing it shows nothing."""
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def map(self, function: Callable[[T], U]) -> Sealed[U]:
+        """Apply any local computation; the result stays sealed."""
+        return Sealed(function(self._value))
+
+    def __repr__(self) -> str:
+        return "Sealed(...)"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a sealed value does not leave its party: it cannot be pickled")
+
+
+def open_for_guard(sealed: Sealed[T]) -> T:
+    """Open a sealed value. Only `privacy.guard` may; a test reads the sources."""
+    return sealed._value
+
+
+class Private:
+    """One party's partition in one stage, with what is public about it and its private workshop."""
+
+    def __init__(
+        self,
+        records: Records,
+        facts: PartyFacts,
+        *,
+        workshop: Path,
+        fingerprint: str,
+        on_step: Callable[[int, int], None] | None = None,
+        vault: Vault | None = None,
+    ) -> None:
+        self.records = Sealed(records)
+        self.facts = facts
+        self._workshop = workshop
+        self._fingerprint = fingerprint
+        self._on_step = on_step
+        self.vault = vault  # for what outlives the run, where the party keeps anything that does
+
+    def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
+        """`records.map(compute)`, kept in this process for the next request. `key` must name all
+        that `compute` depends on besides the records; of several keys the latest stay."""
+        return self.records.map(lambda records: recall(records, key, compute))
+
+    def file(self, name: str) -> Path:
+        """A place at home for what this stage has to keep between requests."""
+        self._workshop.mkdir(parents=True, exist_ok=True)
+        return self._workshop / name
+
+    def rounds(self, n: int, state: dict[str, Any], name: str = "party") -> Iterator[int]:
+        """Yield 0..n-1 of a long local computation, saving `state` at home now and then; after a
+        crash, go on from what was saved."""
+        path = self._workshop / f"{name}.checkpoint"
+        yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
+
+
+def recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
+    """`compute(records)`, kept with the records for the next time; see `Private.remember`."""
+    memory = records.memory
+    value: T = memory.pop(key) if key in memory else compute(records)
+    memory[key] = value
+    for oldest in list(memory)[:-REMEMBERED]:
+        memory.pop(oldest, None)
+    return value

@@ -1,0 +1,213 @@
+"""Secure aggregation: parties' numbers are added up, and the curator learns the sum alone.
+
+The SecAgg+ protocol (Bonawitz et al. 2017, Bell et al. 2020) in Flower's order of stages and from
+Flower's building blocks: key agreement, Shamir's secret sharing and encryption of
+`flwr.common.secure_aggregation`. Setup: each party makes two key pairs. Share keys: it agrees on a
+key with each neighbour, and hands them shares of its first private key and of the seed of a mask of
+its own, encrypted. Collect: its numbers plus its own mask, plus or minus a mask for each neighbour,
+modulo 2^64; the neighbours' masks cancel in the sum. Unmask: neighbours give the shares of the
+seeds of those who answered, and of the keys of those who did not, never both of one party.
+
+Two things are not Flower's. Its masks come from a Mersenne Twister seeded with 32 bits, which can
+be tried one after the other; here they are ChaCha20 output under the whole 256-bit key. And its
+quantisation rounds at random and clips again; here whole numbers are added as they are
+(`privacy.shares` says why).
+
+Promise: a curator that follows the protocol, with fewer than `threshold` of a party's neighbours on
+its side, learns nothing but the sum over all who answered, and no sum of fewer than the party's
+`at_least`. A party answers one question to one set of parties only, so that two sums never differ
+by one party. Keys go through the curator's hands and are not certified: one that puts its own in
+their place is not defended against.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from cryptography.fernet import InvalidToken
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
+    decrypt,
+    encrypt,
+    generate_shared_key,
+)
+from flwr.common.secure_aggregation.secaggplus_utils import (
+    share_keys_plaintext_concat,
+    share_keys_plaintext_separate,
+)
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+)
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Arrays
+from fedsynth.privacy.secagg.masking import KEY_BYTES, Keys, agreed_mask, flat, mask_of, unflat
+from fedsynth.storage.files import atomic_write, disk_errors
+
+
+class OutOfTurn(UserError):
+    """A request that does not follow from what this party has done so far in the protocol."""
+
+
+@dataclass
+class _Memory:
+    """What a party keeps between the stages of one sum; bytes as hexadecimal text."""
+
+    session: str
+    question: str
+    threshold: int
+    private: tuple[str, str]
+    seed: str = ""
+    public: dict[str, tuple[str, str]] = field(default_factory=dict)  # of the neighbours
+    shares: dict[str, tuple[str, str]] = field(default_factory=dict)  # of their seeds and keys
+
+
+class SumParty:
+    """One party's side of one sum; everything it must not forget is in `folder`."""
+
+    def __init__(self, folder: Path, party: int, session: str) -> None:
+        self._folder, self._party, self._session = folder, party, session
+        self._path = folder / "secure-sum.checkpoint"
+
+    def setup(self, question: str, threshold: int) -> Keys:
+        """New keys for a new session; the same again for one that has begun already."""
+        memory = self._read()
+        if memory is None or memory.session != self._session:
+            pairs = [private_key_to_bytes(generate_key_pairs()[0]).hex() for _ in range(2)]
+            memory = _Memory(self._session, question, threshold, (pairs[0], pairs[1]))
+            self._write(memory)
+        if memory.question != question or memory.threshold != threshold:
+            raise OutOfTurn("this session is about another question")
+        return self._public(memory)
+
+    def share_keys(self, public: Mapping[int, Keys]) -> dict[int, bytes]:
+        """Shares for every neighbour, encrypted; `public` holds the neighbours' keys and ours."""
+        memory = self._memory()
+        if public.get(self._party) != self._public(memory):
+            raise OutOfTurn("these are not this party's own keys")
+        keys = [key for pair in public.values() for key in pair]
+        if len(set(keys)) != len(keys) or len(public) < memory.threshold:
+            raise OutOfTurn("too few neighbours, or two with the same key")
+        known = {str(p): (a.hex(), b.hex()) for p, (a, b) in public.items()}
+        if memory.public not in ({}, known):
+            raise OutOfTurn("the keys of the neighbours were others before")
+        memory.public, memory.seed = known, memory.seed or os.urandom(32).hex()
+        first = _private(memory.private[0]).private_numbers().private_value
+        seeds = create_shares(bytes.fromhex(memory.seed), memory.threshold, len(public))
+        secret = first.to_bytes(KEY_BYTES, "big")
+        firsts = create_shares(secret, memory.threshold, len(public))
+        sealed: dict[int, bytes] = {}
+        for party, seed, share in zip(public, seeds, firsts, strict=True):
+            if party == self._party:
+                memory.shares[str(party)] = (seed.hex(), share.hex())
+            else:
+                text = share_keys_plaintext_concat(self._party, party, seed, share)
+                sealed[party] = encrypt(self._agreed(memory, 1, party), text)
+        self._write(memory)
+        return sealed
+
+    def open_shares(self, question: str, sealed: Mapping[int, bytes]) -> None:
+        """Keep the shares that neighbours sent: before this party's numbers are worked out."""
+        memory = self._memory()
+        if memory.question != question or not memory.seed:
+            raise OutOfTurn("this session is about another question, or keys were not shared")
+        if len(sealed) + 1 < memory.threshold or str(self._party) in map(str, sealed):
+            raise OutOfTurn("too few neighbours shared their keys")
+        received = {str(self._party): memory.shares[str(self._party)]}
+        for party, text in sealed.items():
+            try:
+                plain = decrypt(self._agreed(memory, 1, party), text)
+            except (InvalidToken, KeyError) as error:
+                raise OutOfTurn(f"the shares of party {party} cannot be opened") from error
+            source, target, seed, share = share_keys_plaintext_separate(plain)
+            if (source, target) != (party, self._party):
+                raise OutOfTurn(f"the shares of party {party} are not from it or not for this one")
+            received[str(party)] = (seed.hex(), share.hex())
+        if len(memory.shares) > 1 and set(memory.shares) != set(received):
+            raise OutOfTurn("the neighbours were others before")
+        memory.shares = received
+        self._write(memory)
+
+    def mask(self, arrays: Arrays) -> dict[str, torch.Tensor]:
+        """These whole numbers (int64) under all masks of this party."""
+        memory = self._memory()
+        total = flat(arrays)
+        total += mask_of(bytes.fromhex(memory.seed), len(total))
+        for text in memory.shares:
+            party = int(text)
+            if party != self._party:
+                words = agreed_mask(self._agreed(memory, 0, party), len(total))
+                total += words if self._party > party else np.uint64(0) - words
+        return unflat(total, arrays)
+
+    def unmask(self, answered: Sequence[int], at_least: int) -> dict[int, tuple[bool, bytes]]:
+        """Shares for taking the masks off the sum of those who `answered`: of the seed of a
+        neighbour among them (True), of the first key of another one (False)."""
+        memory = self._memory()
+        if len(memory.shares) < 2 or self._party not in answered:
+            raise OutOfTurn("this party's numbers are not in the sum")
+        if len(set(answered)) < max(at_least, 2):
+            raise OutOfTurn(
+                f"a sum of {len(set(answered))} parties is not unmasked: its noise is made of at "
+                f"least {at_least} shares"
+            )
+        self._pin(memory.question, sorted(set(answered)))
+        given = {}
+        for text, (seed, key) in memory.shares.items():
+            there = int(text) in answered
+            given[int(text)] = (there, bytes.fromhex(seed if there else key))
+        return given
+
+    def _pin(self, question: str, answered: list[int]) -> None:
+        """Answer this question to these parties, and never to others."""
+        path = self._folder / f"summed-{question[:32]}.checkpoint"
+        if path.exists():
+            if json.loads(path.read_text(encoding="utf-8")) != answered:
+                raise OutOfTurn("this question was answered in a sum over other parties before")
+            return
+        with disk_errors(path):
+            atomic_write(path, json.dumps(answered).encode())
+
+    def _agreed(self, memory: _Memory, which: int, party: int) -> bytes:
+        key = bytes.fromhex(memory.public[str(party)][which])
+        return generate_shared_key(_private(memory.private[which]), bytes_to_public_key(key))
+
+    @staticmethod
+    def _public(memory: _Memory) -> Keys:
+        first, second = (public_key_to_bytes(_private(k).public_key()) for k in memory.private)
+        return first, second
+
+    def _memory(self) -> _Memory:
+        memory = self._read()
+        if memory is None or memory.session != self._session:
+            raise OutOfTurn("this session has not begun, or another one has begun since")
+        return memory
+
+    def _read(self) -> _Memory | None:
+        if not self._path.exists():
+            return None
+        fields = json.loads(self._path.read_text(encoding="utf-8"))
+        fields["private"] = tuple(fields["private"])
+        fields["public"] = {k: tuple(v) for k, v in fields["public"].items()}
+        fields["shares"] = {k: tuple(v) for k, v in fields["shares"].items()}
+        return _Memory(**fields)
+
+    def _write(self, memory: _Memory) -> None:
+        with disk_errors(self._path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            atomic_write(self._path, json.dumps(asdict(memory)).encode())
+
+
+def _private(text: str) -> ec.EllipticCurvePrivateKey:
+    return bytes_to_private_key(bytes.fromhex(text))

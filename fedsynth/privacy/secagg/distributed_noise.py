@@ -1,0 +1,114 @@
+"""Noise in shares: each party adds a part of the noise, and only the sum is ever seen.
+
+Every party places its clipped sum on a common grid (a whole multiple of `Grid.step`, rounded to the
+nearest), adds Gaussian noise of variance (sigma bound)^2 / shares, itself rounded to the grid, and
+sends whole numbers. These add up exactly, in any order and modulo 2^64, which is what secure
+aggregation can add.
+
+What it costs. One record changes one party's sum by at most `bound`, and what is placed on the grid
+by at most bound + step sqrt(n) in L2, for n numbers (each coordinate is rounded twice, by half a
+step at most); the noise is made for that larger bound, which is `FINENESS` times closer to `bound`
+than `bound` is long. Let y be the sum of the placed values, G the sum of the unrounded noise of
+`shares` parties, N that of their rounded noise. The event is that of the Gaussian y + G, because
+y + N is a randomised function of it up to an error that no float can hold: given G, the rounding
+errors G - N are distributed as uniform ones that add up to G modulo one step, which is (y + G)
+modulo one step; by Poisson summation their densities differ by a factor within
+1 +- 4 K exp(-2 pi^2 t^2 / K), for K parties of noise t steps each. `add_share` refuses
+t^2 < `SMOOTH` shares, so that the factor is within 1 +- 1e-800 for up to 1,000 parties a share.
+Noise of parties beyond `shares` is more noise. The normals themselves are those of `privacy.noise`;
+rounding takes away their least bits.
+
+Who sees what. The curator, and the public, see sums of at least `shares` answers: the full noise. A
+curator that colludes with c of the parties takes their noise off: sqrt((shares - c) / shares) of
+the noise multiplier remains (`weakened`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.core.errors import UserError
+from fedsynth.privacy.accounting.events import from_json, to_json
+from fedsynth.privacy.noise import NoiseStream
+
+FINENESS = 2.0**20
+SMOOTH = 1e5
+LARGEST = 2.0**50  # of one party's numbers, so that thousands add up within 64 bits
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Whole multiples of `step`; `bound` is what a record moves a placed sum by, at most."""
+
+    step: float
+    bound: float
+
+    @staticmethod
+    def of(bound: float, numbers: int) -> Grid:
+        """The grid for a sum of `numbers` numbers that a record moves by `bound`: everybody can
+        work it out alike. The step is a power of two, so that placing and reading are exact."""
+        step = 2.0 ** math.floor(math.log2(bound / (FINENESS * math.sqrt(numbers))))
+        return Grid(step, bound + step * math.sqrt(numbers))
+
+    def place(self, values: torch.Tensor) -> torch.Tensor:
+        """The nearest whole numbers of steps, int64."""
+        steps = values.detach().cpu().double() / self.step
+        if not torch.isfinite(steps).all():
+            raise UserError("a sum holds numbers that are not finite, and is not sent")
+        if steps.numel() and float(steps.abs().max()) >= LARGEST:
+            raise UserError("a sum holds numbers too large to be added up, and is not sent")
+        return steps.round().long()
+
+    def read(self, sums: torch.Tensor) -> torch.Tensor:
+        """Numbers of steps as numbers."""
+        return (sums.double() * self.step).float()
+
+
+def add_share(
+    values: Sequence[torch.Tensor],
+    *,
+    bound: float,
+    noise_multiplier: float,
+    shares: int,
+    stream: NoiseStream,
+) -> list[torch.Tensor]:
+    """`values` on their grid, plus one of `shares` shares of N(0, (noise_multiplier bound)^2)."""
+    grid = Grid.of(bound, sum(value.numel() for value in values))
+    deviation = noise_multiplier * grid.bound / math.sqrt(shares) / grid.step
+    if deviation**2 < SMOOTH * shares:
+        raise UserError(
+            f"noise of multiplier {noise_multiplier:g} in {shares} shares is too little for the "
+            "grid it is added on; use fewer parties or more noise"
+        )
+    placed = [grid.place(value) for value in values]
+    noise = [torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in placed]
+    return [v + n.long().reshape(v.shape) for v, n in zip(placed, noise, strict=True)]
+
+
+def sum_view(shares: int) -> str:
+    """The view of a curator that sees sums of at least so many answers, and nothing else."""
+    return f"curator who sees sums of {shares} or more shares" if shares > 1 else "curator"
+
+
+def weakened(event: DpEvent, shares: int, colluding: int) -> DpEvent:
+    """`event` to a curator that knows the noise of `colluding` parties other than the one whose
+    record is looked for: that one's own share is always left."""
+    left = max(1, shares - colluding) / shares
+    return from_json(_scaled(to_json(event), math.sqrt(left)))
+
+
+def _scaled(event: dict[str, Any], factor: float) -> dict[str, Any]:
+    match event:
+        case {"sigma": sigma}:
+            return {**event, "sigma": sigma * factor}
+        case {"event": inner}:
+            return {**event, "event": _scaled(inner, factor)}
+        case {"events": parts}:
+            return {**event, "events": [_scaled(part, factor) for part in parts]}
+    raise ValueError(f"there are no shares of the noise of {event['type']!r}")

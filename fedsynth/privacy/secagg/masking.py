@@ -1,0 +1,41 @@
+"""Masks and keys of secure aggregation: what both sides of `privacy.secure_sum` compute alike."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import torch
+
+from fedsynth.core.model import Arrays
+from fedsynth.privacy.noise import NoiseStream
+
+Keys = tuple[bytes, bytes]  # the two public keys of a party
+KEY_BYTES = 48  # of a private key of the curve
+
+
+def mask_of(key: bytes, count: int) -> np.ndarray:
+    """A mask: uniform on 64 bits, from 32 secret bytes that are used for nothing else."""
+    return NoiseStream(key).words(count)
+
+
+def agreed_mask(agreed: bytes, count: int) -> np.ndarray:
+    """The mask of a key that two parties agreed on, as Flower hands it over."""
+    return mask_of(base64.urlsafe_b64decode(agreed), count)
+
+
+def flat(arrays: Arrays) -> np.ndarray:
+    """All numbers (int64) in the order of their names, modulo 2^64."""
+    rows = [arrays[name].reshape(-1).numpy().view(np.uint64) for name in sorted(arrays)]
+    return np.concatenate(rows)
+
+
+def unflat(total: np.ndarray, like: Arrays) -> dict[str, torch.Tensor]:
+    """The arrays again, in the form of `like`."""
+    found, place = {}, 0
+    for name in sorted(like):
+        end = place + like[name].numel()
+        values = torch.from_numpy(total[place:end].view(np.int64).copy())
+        found[name] = values.reshape(like[name].shape)
+        place = end
+    return {name: found[name] for name in like}

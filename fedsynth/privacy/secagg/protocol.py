@@ -1,0 +1,159 @@
+"""Sums over parties that the curator's method learns nothing about but the sum.
+
+`ideal`: the simulation itself adds up, as a trusted third party would; the method sees the sum, but
+this process sees more. `secagg`: the parties mask what they send (`privacy.secure_sum`), and nobody
+sees more than the sum. Both give the same numbers to the bit, because whole numbers are added.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Arrays, Numbers, Release, Request
+from fedsynth.core.randomness import numpy_generator
+
+WAYS = ("ideal", "secagg")
+SETUP, SHARE, COLLECT, UNMASK = (
+    f"sum: {stage}" for stage in ("setup", "share keys", "collect", "unmask")
+)
+STAGES = (SETUP, SHARE, COLLECT, UNMASK)
+_INNER = "asked/"  # before the names of the question's own arrays and numbers
+_KINDS = ("first key", "second key")
+
+AskEach = Callable[[Mapping[int, Request]], list[Release]]  # of those who are still there
+
+
+def added(answers: Sequence[Release]) -> dict[str, torch.Tensor]:
+    """The sum of whole numbers."""
+    return {
+        name: torch.stack([answer.arrays[name] for answer in answers]).sum(0)
+        for name in answers[0].arrays
+    }
+
+
+def secure_sum(
+    ask: AskEach, who: Sequence[int], question: Request, at_least: int, key: tuple[object, ...]
+) -> tuple[dict[str, torch.Tensor], tuple[int, ...]]:
+    """The four stages at the curator: the sum, and whose answers are in it. `key` names the public
+    randomness that makes parties neighbours."""
+    from fedsynth.privacy.secagg.server import Neighbours, unmasked
+
+    digest, session = question.digest(), os.urandom(16).hex()
+    near = Neighbours.choose(who, at_least, numpy_generator(*key, "neighbours", question.round))
+
+    def stage(
+        kind: str, arrays: Mapping[int, Arrays], more: Numbers | None = None
+    ) -> list[Release]:
+        numbers = {"session": session, "question": digest, **(more or {})}
+        return ask({p: Request(kind, question.round, mine, numbers) for p, mine in arrays.items()})
+
+    answers = stage(SETUP, {p: {} for p in who}, {"threshold": near.threshold})
+    public = {a.party: (_bytes(a.arrays[_KINDS[0]]), _bytes(a.arrays[_KINDS[1]])) for a in answers}
+    to_share = {
+        p: {
+            f"{kind} {q}": _tensor(public[q][which])
+            for q in near.of[p]
+            if q in public
+            for which, kind in enumerate(_KINDS)
+        }
+        for p in public
+    }
+    answers = stage(SHARE, to_share)
+    shared = {a.party: a for a in answers}
+    asked = {_INNER + name: value for name, value in question.arrays.items()}
+    inner = {_INNER + name: value for name, value in question.numbers.items()}
+    to_collect = {
+        p: {
+            **asked,
+            **{
+                f"from {q}": shared[q].arrays[f"to {p}"]
+                for q in near.of[p]
+                if q in shared and q != p
+            },
+        }
+        for p in shared
+    }
+    asked_numbers = {_INNER: question.kind, **inner}
+    masked = {a.party: a.arrays for a in stage(COLLECT, to_collect, asked_numbers)}
+    if len(masked) < at_least:
+        return {}, tuple(masked)
+    answered = torch.tensor(sorted(masked))
+    given = {
+        a.party: {
+            int(name.split()[1]): (name.startswith("seed"), _bytes(value))
+            for name, value in a.arrays.items()
+        }
+        for a in stage(UNMASK, {p: {"answered": answered} for p in masked})
+    }
+    dropped = [p for p in shared if p not in masked]
+    return unmasked(masked, given, dropped, public, near), tuple(masked)
+
+
+def answer_in_stage(
+    folder: Path,
+    party: int,
+    at_least: int,
+    request: Request,
+    answer: Callable[[Request], Release],
+) -> Release:
+    """A party's side: what it answers in one of the stages. `answer` answers the question itself,
+    and `at_least` is how many parties' noise the party counts on."""
+    from fedsynth.privacy.secagg.client import SumParty
+
+    question = str(request.numbers["question"])
+    side = SumParty(folder, party, str(request.numbers["session"]))
+    arrays = request.arrays
+    if request.kind == SETUP:
+        keys = side.setup(question, int(request.numbers["threshold"]))
+        return Release(party, {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}, ())
+    if request.kind == SHARE:
+        public = {
+            int(name.split()[-1]): (
+                _bytes(value),
+                _bytes(arrays[name.replace(_KINDS[0], _KINDS[1])]),
+            )
+            for name, value in arrays.items()
+            if name.startswith(_KINDS[0])
+        }
+        sealed = side.share_keys(public)
+        return Release(party, {f"to {p}": _tensor(text) for p, text in sealed.items()}, ())
+    if request.kind == COLLECT:
+        texts = {
+            int(name.split()[1]): _bytes(v) for name, v in arrays.items() if name[:5] == "from "
+        }
+        side.open_shares(question, texts)
+        asked = _question(request)
+        if asked.digest() != question:
+            raise UserError("this sum was begun about another question")
+        release = answer(asked)
+        if not release.only_in_sum:
+            raise UserError("this question is not answered in a sum: its answer has no shares")
+        return Release(party, side.mask(release.arrays), release.entries, release.numbers)
+    given = side.unmask(arrays["answered"].tolist(), at_least)
+    return Release(
+        party,
+        {f"{'seed' if seed else 'key'} {p}": _tensor(s) for p, (seed, s) in given.items()},
+        (),
+    )
+
+
+def _question(request: Request) -> Request:
+    """The question that is asked inside a stage."""
+    numbers = {
+        n.removeprefix(_INNER): v for n, v in request.numbers.items() if n.startswith(_INNER)
+    }
+    arrays = {n.removeprefix(_INNER): v for n, v in request.arrays.items() if n.startswith(_INNER)}
+    return Request(str(numbers.pop("")), request.round, arrays, numbers)
+
+
+def _tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _bytes(value: torch.Tensor) -> bytes:
+    return value.numpy().tobytes()

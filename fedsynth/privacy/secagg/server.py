@@ -1,0 +1,86 @@
+"""The curator's side of secure aggregation: who is whose neighbour, and the masks off the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Arrays
+from fedsynth.privacy.secagg.masking import Keys, agreed_mask, flat, mask_of, unflat
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Who shares keys with whom: a public graph, in which everybody is a neighbour of himself."""
+
+    of: Mapping[int, tuple[int, ...]]
+    threshold: int  # shares that open a secret: more than half, so that no two sets can
+
+    @staticmethod
+    def choose(parties: Sequence[int], at_least: int, rng: np.random.Generator) -> Neighbours:
+        """All of up to 20 parties; of more, a ring in random order, each with the next ones on both
+        sides, three times the binary logarithm of the number of parties in all."""
+        count = len(parties)
+        if count <= 20:
+            everybody = tuple(sorted(parties))
+            most = max(2, count // 2 + 1, min(2 * count // 3 + 1, at_least))
+            return Neighbours(dict.fromkeys(everybody, everybody), most)
+        side = int(np.ceil(1.5 * np.log2(count)))
+        order = rng.permutation(np.array(sorted(parties)))
+        near = {
+            int(party): tuple(
+                sorted(int(order[(place + k) % count]) for k in range(-side, side + 1))
+            )
+            for place, party in enumerate(order)
+        }
+        return Neighbours(near, 2 * (2 * side + 1) // 3 + 1)
+
+
+def unmasked(
+    masked: Mapping[int, Arrays],
+    given: Mapping[int, Mapping[int, tuple[bool, bytes]]],
+    dropped: Iterable[int],
+    public: Mapping[int, Keys],
+    neighbours: Neighbours,
+) -> dict[str, torch.Tensor]:
+    """The sum of what the parties of `masked` masked. `given` is what parties gave for unmasking,
+    `dropped` are those who shared keys and sent nothing."""
+    shape = next(iter(masked.values()))
+    total = np.zeros(sum(value.numel() for value in shape.values()), np.uint64)
+    for arrays in masked.values():
+        total += flat(arrays)
+    for party in masked:
+        seed = _secret(party, True, given, neighbours.threshold)
+        total -= mask_of(seed, len(total))
+    for party in dropped:
+        value = int.from_bytes(_secret(party, False, given, neighbours.threshold), "big")
+        private = ec.derive_private_key(value, ec.SECP384R1())
+        for other in neighbours.of[party]:
+            if other in masked:
+                agreed = generate_shared_key(private, bytes_to_public_key(public[other][0]))
+                words = agreed_mask(agreed, len(total))
+                total -= words if other > party else np.uint64(0) - words
+    return unflat(total, shape)
+
+
+def _secret(
+    party: int, seed: bool, given: Mapping[int, Mapping[int, tuple[bool, bytes]]], threshold: int
+) -> bytes:
+    shares = [mine[party][1] for mine in given.values() if party in mine and mine[party][0] == seed]
+    if len(shares) < threshold:
+        raise UserError(
+            f"the masks of party {party} cannot be taken off the sum: {len(shares)} of its "
+            f"neighbours gave their shares, and {threshold} are needed"
+        )
+    try:
+        return combine_shares(shares[:threshold])
+    except ValueError as error:
+        raise UserError(f"the shares of party {party}'s masks do not fit together") from error

@@ -1,0 +1,45 @@
+"""The result table as Markdown: every number of the summary, and what ± means."""
+
+from __future__ import annotations
+
+from fedsynth.cli.markdown_table import main, markdown_table
+from fedsynth.report.summary import frame, summarise
+from fedsynth.storage.metrics import Metric
+from fedsynth.storage.run_directory import RunDirectory
+
+
+def rows():
+    metrics = [
+        Metric(method, epsilon, seed, stage, "accuracy", 0.9 - stage / 10 + seed / 100)
+        for method, epsilon in (("psg", 10.0), ("upper_bound", float("inf")))
+        for seed in (0, 1)
+        for stage in (1, 2)
+    ]
+    return summarise(frame(metrics))
+
+
+def test_every_line_has_the_columns_of_the_head():
+    head, rule, *body = markdown_table(rows()).split("\n\n")[0].splitlines()
+    assert {line.count("|") for line in (head, rule, *body)} == {head.count("|")}
+    assert "stage 2" in head
+    assert len(body) == 2
+
+
+def test_references_are_marked_and_the_spread_is_explained():
+    text = markdown_table(rows())
+    assert "upper_bound (not private) | ∞" in text
+    assert "| 0.805 ± 0.007 | 0.705 ± 0.007 |" in text
+    assert text.endswith("over seeds.") or "over seeds" in text.splitlines()[-1]
+
+
+def test_a_run_that_is_not_there_is_one_clear_message(tmp_path, capsys):
+    assert main([str(tmp_path / "nothing")]) == 2
+    assert "no run" in capsys.readouterr().err
+
+
+def test_the_command_prints_the_table_of_a_run(tmp_path, capsys):
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_config({"scenario": "x"})
+    run.add_metrics([("psg", 1.0, 0, 1, "accuracy", 0.5)])
+    assert main([str(run.path)]) == 0
+    assert "| psg | 1 | 0.500 |" in capsys.readouterr().out

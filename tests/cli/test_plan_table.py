@@ -1,0 +1,74 @@
+"""What a plan says judging will cost: images as they will be, and real data apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import release, tiny_job
+
+from fedsynth.cli import plan_table as planning
+from fedsynth.cli.plan_table import (
+    evaluation_seconds,
+    hands_on_a_model,
+    once_seconds,
+    plan_table,
+    released_images,
+)
+from fedsynth.core.model import SyntheticSet
+from fedsynth.engine.base import Engine
+from fedsynth.evaluation.config import EvalSetting
+from fedsynth.experiment.grid import plans
+from fedsynth.experiment.job import Job
+from fedsynth.storage.run_directory import RunDirectory
+
+
+def job(tmp_path: Path, name: str, world: str = "together", **changes: Any) -> Job:
+    """A tiny job with these fields changed."""
+
+    return dataclasses.replace(tiny_job(name, tmp_path / name), **changes)
+
+
+@pytest.mark.parametrize("world", ["in_turn", "together"])
+@pytest.mark.parametrize(
+    "name",
+    ["ldpdc", "psg", "psg_joint", "dp_merf", "upper_bound", "sketch_teach", "sketch_teach_joint"],
+)
+def test_images_are_foreseen(name: str, world: str, tmp_path: Path, here: Engine) -> None:
+    mine = tiny_job(name, tmp_path / "run", world)
+    release(mine, here)
+    run = RunDirectory(Path(mine.out))
+    for stage, plan in enumerate(plans(mine)):
+        outcome = run.load_release(mine.name, stage + 1)
+        assert isinstance(outcome, SyntheticSet)
+        assert released_images(mine, plan) == pytest.approx(len(outcome.labels), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("dp_sgd", True), ("psg", False), ("upper_bound", False)]
+)
+def test_a_model_is_tested_once_and_not_trained(name: str, model: bool, tmp_path: Path) -> None:
+    mine = job(tmp_path, name)
+    assert hands_on_a_model(mine) == model
+    if model:
+        assert once_seconds([mine]) == 0
+
+
+def test_real_data_are_counted_once_and_only_where_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "judging_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(planning, "scorer_training_seconds", lambda *_: 7.0)
+    monkeypatch.setattr(planning, "quality_seconds", lambda *_: 1.0)
+    calibrated = EvalSetting("G", classifier=("lda",))
+    settings: Mapping[str, EvalSetting] = {"P": EvalSetting(), "G": calibrated}
+    jobs = {
+        k: [job(tmp_path, n, evaluation=v) for n in ("ldpdc", "psg")] for k, v in settings.items()
+    }
+    assert once_seconds(jobs["P"]) == 7
+    assert once_seconds(jobs["G"]) == 207  # two stages
+    assert evaluation_seconds(jobs["G"][0]) == 202
+    assert "on real data, once and then kept on disk" in str(plan_table(jobs["G"], "t").caption)

@@ -1,0 +1,200 @@
+"""CelebA and Places365: their readers on a few pictures in just the published form, and the array
+they are decoded into."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedsynth.core.errors import UserError
+from fedsynth.data import registry as datasets
+from fedsynth.data.cache import images as decoded
+from fedsynth.data.datasets import celeba, places365
+
+NAMES = ("Bald", "Black_Hair", "Blond_Hair", "Brown_Hair", "Male")
+FACES = {  # part, attributes
+    "000001.jpg": (0, (-1, 1, -1, -1, 1)),
+    "000002.jpg": (0, (-1, -1, 1, -1, -1)),
+    "000003.jpg": (1, (-1, 1, -1, -1, 1)),
+    "000004.jpg": (0, (-1, 1, -1, 1, -1)),  # two colours
+    "000005.jpg": (2, (-1, -1, -1, 1, -1)),
+    "000006.jpg": (2, (1, -1, -1, -1, 1)),  # no colour
+    "000007.jpg": (0, (-1, -1, -1, 1, 1)),
+}
+
+
+def picture(path, number, size=(178, 218)):
+    """A smooth picture in the colour of its number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = np.linspace(0, 60, size[1])[:, None, None]
+    pixels = rows + np.array([30 * number % 190, 15 * number, 100])[None, None] * np.ones(
+        (1, size[0], 1)
+    )
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=95)
+
+
+def known(monkeypatch, module, name, place, text):
+    """Write a list and make its hash the published one."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    md5 = hashlib.md5(text.encode()).hexdigest()
+    if name:
+        monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), md5=md5))
+    return md5
+
+
+@pytest.fixture
+def faces(monkeypatch, tmp_path):
+    """Seven faces in torchvision's layout."""
+    folder = tmp_path / "celeba"
+    lines = [f"{name} {' '.join(f'{v:2d}' for v in values)}" for name, (_, values) in FACES.items()]
+    text = "\n".join([str(len(FACES)), " ".join(NAMES) + " ", *lines, ""])
+    known(monkeypatch, celeba, "ATTRIBUTES", folder / "list_attr_celeba.txt", text)
+    parts = "".join(f"{name} {part}\n" for name, (part, _) in FACES.items())
+    known(monkeypatch, celeba, "PARTITION", folder / "list_eval_partition.txt", parts)
+    for number, name in enumerate(FACES):
+        picture(folder / "img_align_celeba" / name, number)
+    old = datasets._registry["celeba_gender"]
+    small = dataclasses.replace(old, train=(2, 2), test=(1, 1))
+    monkeypatch.setitem(datasets._registry, "celeba_gender", small)
+    return folder
+
+
+def test_faces_by_gender(faces):
+    images, labels = datasets.load("celeba_gender", "train", faces.parent)
+    assert labels.tolist() == [1, 0, 0, 1]
+    assert images.shape == (4, 3, 32, 32)
+    assert images.dtype == torch.uint8
+    assert datasets.load("celeba_gender", "test", faces.parent)[1].tolist() == [0, 1]
+
+
+def test_faces_with_one_colour_of_hair_are_counted_from_the_published_list(faces):
+    hair = datasets.info("celeba_hair")
+    assert hair.class_counts("train", faces.parent) == (1, 1, 1)
+    assert hair.class_counts("test", faces.parent) == (0, 0, 1)
+    images, labels = datasets.load("celeba_hair", "train", faces.parent)
+    assert labels.tolist() == [0, 1, 2]
+    both = datasets.load("celeba_gender", "train", faces.parent)[0]
+    assert torch.equal(images, both[[0, 1, 3]])
+
+
+def test_a_picture_is_taken_whole_and_made_small(faces):
+    images, _ = datasets.load("celeba_gender", "train", faces.parent)
+    with Image.open(faces / "img_align_celeba" / "000007.jpg") as image:
+        whole = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None].float()
+    expected = torch.nn.functional.interpolate(whole, (32, 32), mode="bilinear", antialias=True)
+    assert (images[3].float() - expected[0]).abs().max() < 3
+
+
+def test_pictures_are_read_from_the_archive_as_well(faces):
+    folder = faces / "img_align_celeba"
+    first = datasets.load("celeba_gender", "train", faces.parent)[0].clone()
+    with zipfile.ZipFile(faces / "img_align_celeba.zip", "w") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.write(path, f"img_align_celeba/{path.name}")
+            path.unlink()
+    folder.rmdir()
+    for path in (faces / "decoded").iterdir():
+        path.unlink()
+    assert torch.equal(datasets.load("celeba_gender", "train", faces.parent)[0], first)
+
+
+def test_pictures_are_decoded_once_and_then_mapped(faces, monkeypatch):
+    first = datasets.load("celeba_gender", "train", faces.parent)[0].clone()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("decoded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoded, "_picture", refuse)
+        images, _ = datasets.info("celeba_gender").reader("train", faces.parent)
+        assert isinstance(images, np.memmap)
+        images[0] = 0  # copy on write: nobody else sees it
+        again = datasets.load("celeba_gender", "train", faces.parent)[0]
+        assert torch.equal(again, first)
+    (faces / "decoded" / "celeba_gender-train.json").write_text("of something else")
+    monkeypatch.setattr(decoded, "_picture", refuse)
+    with pytest.raises(AssertionError, match="decoded again"):
+        datasets.load("celeba_gender", "train", faces.parent)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "000002.jpg is not a whole picture"),
+        (lambda path: path.write_text("no picture"), "000002.jpg is not a whole picture"),
+        (lambda path: path.unlink(), "there is no picture 000002.jpg in"),
+    ],
+)
+def test_a_damaged_picture_is_named_and_nothing_half_is_kept(faces, damage, message):
+    path = faces / "img_align_celeba" / "000002.jpg"
+    whole = path.read_bytes()
+    damage(path)
+    with pytest.raises(UserError, match=message):
+        datasets.load("celeba_gender", "train", faces.parent)
+    assert [p.suffix for p in (faces / "decoded").iterdir()] in ([], [".lock"])
+    path.write_bytes(whole)
+    assert len(datasets.load("celeba_gender", "train", faces.parent)[1]) == 4
+
+
+def test_a_changed_list_is_refused(faces):
+    path = faces / "list_attr_celeba.txt"
+    path.write_text(path.read_text().replace(" 1", "-1", 1))
+    with pytest.raises(UserError, match=r"list_attr_celeba.txt is not the file .* MD5.*published"):
+        datasets.info("celeba_hair").class_counts("train", faces.parent)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(faces):
+    (faces / "decoded").write_text("a file where a folder must be")
+    with pytest.raises(UserError, match=r"cannot keep decoded pictures in .*data_dir="):
+        datasets.load("celeba_gender", "train", faces.parent)
+
+
+@pytest.mark.parametrize("name", ["celeba_gender", "celeba_hair", "places365"])
+def test_what_to_put_where_is_told_where_there_is_nothing(name, tmp_path):
+    with pytest.raises(UserError, match=r"cannot be had\. Tried:") as told:
+        datasets.load(name, "train", tmp_path)
+    for words in (str(tmp_path), "torchvision.datasets", "data=made_colour"):
+        assert words in str(told.value)
+
+
+@pytest.fixture
+def scenes(monkeypatch, tmp_path):
+    """One picture of each chosen category, and one of another, in torchvision's layout."""
+    folder = tmp_path / "places365"
+    chosen = [name for names in places365.CLASSES.values() for name in names]
+    categories = ["/a/airfield", *chosen]
+    text = "".join(f"{name} {number}\n" for number, name in enumerate(categories))
+    known(monkeypatch, places365, "CATEGORIES", folder / "categories_places365.txt", text)
+    lists, entries = {}, {}
+    entries["train"] = [f"{name}/00000001.jpg" for name in categories]
+    entries["test"] = [f"Places365_val_{number:08d}.jpg" for number in range(len(categories))]
+    for split, place in (("train", "data_256_standard"), ("test", "val_large")):
+        old = places365.LISTS[split]
+        lines = "".join(f"{name} {number}\n" for number, name in enumerate(entries[split]))
+        md5 = known(monkeypatch, places365, "", folder / old.name, lines)
+        lists[split] = dataclasses.replace(old, md5=md5)
+        for number, name in enumerate(entries[split]):
+            picture(folder / place / name.lstrip("/"), number, (80, 70))
+    monkeypatch.setattr(places365, "LISTS", lists)
+    return folder
+
+
+def test_scenes_of_the_chosen_categories_are_three_classes(scenes):
+    for split in datasets.SPLITS:
+        images, labels = datasets.load("places365", split, scenes.parent)
+        assert labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+        assert images.shape == (24, 3, 64, 64)
+        assert datasets.info("places365").class_counts(split, scenes.parent) == (8, 8, 8)
+    red = images[:, 0].float().mean((1, 2))
+    assert abs(red[0] - (30 + 30)) < 3, "the first is the picture of number 1"

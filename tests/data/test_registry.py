@@ -1,0 +1,214 @@
+"""What is published about a data set is true of its data, and nothing is read to tell it."""
+
+import doctest
+
+import numpy as np
+import pytest
+import tiny_data as tiny
+import torch
+from torch.nn import functional
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import TABLE, Column, DataFacts
+from fedsynth.data import registry as datasets
+from fedsynth.data.datasets import line_figures as shapes
+from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch import known_files as files
+from fedsynth.data.tables import table_facts
+
+# Their published constants are not the moments of all pixels: see their files.
+SCALED_OTHERWISE = {"cifar10", "celeba_gender", "celeba_hair", "places365"}
+
+
+def load_or_explain(name, split):
+    """The data, or None where there is no network; then the error must have told so."""
+    try:
+        return datasets.load(name, split)
+    except UserError as error:
+        if "cannot be had. Tried:" not in str(error):
+            raise
+        return None
+
+
+UNPUBLISHED = ("emnist_users", "femnist_leaf", "femnist_tff", "femnist_flower")  # class counts
+PUBLISHED = [name for name in datasets.names() if datasets.info(name).train]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("split", datasets.SPLITS)
+def test_published_facts_are_true(name, split):
+    loaded = load_or_explain(name, split)
+    if loaded is None:
+        return
+    (images, labels), known = loaded, datasets.info(name)
+    stored = torch.float32 if known.facts.kind == TABLE else torch.uint8
+    assert (images.dtype, labels.dtype) == (stored, torch.int64)
+    assert images.shape == (len(labels), *known.facts.shape)
+    counted = [int((labels == c).sum()) for c in range(known.facts.classes)]
+    assert counted == list(known.class_counts(split))
+    assert sum(counted) == len(labels)
+    if split == "train" and name not in SCALED_OTHERWISE:
+        pixels = images.double() / (1 if known.facts.kind == TABLE else 255)
+        for c in range(known.facts.shape[0]):
+            assert abs(pixels[:, c].mean() - known.facts.mean[c]) < 1e-3
+            assert abs(pixels[:, c].std() - known.facts.std[c]) < 1e-3
+
+
+def test_facts_are_told_where_no_data_is(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr(files, "read_known", refuse)
+    monkeypatch.setattr(sources, "fetch", refuse)
+    monkeypatch.setattr(shapes, "draw", refuse)
+    for name in datasets.names():
+        known = datasets.info(name)
+        assert known.name == name
+        assert len(known.train) == len(known.test)
+        from_files = name in UNPUBLISHED or known.counted is not None
+        assert len(known.train) in (known.facts.classes, 0 if from_files else None)
+        assert len(known.facts.mean) == len(known.facts.std) == known.facts.shape[0]
+        assert known.about
+        assert "\n" not in known.about
+
+
+@pytest.mark.parametrize("call", [datasets.info, lambda name: datasets.load(name, "train")])
+def test_unknown_names_are_told_the_nearest(call):
+    with pytest.raises(UserError, match=r"unknown data set 'fasion_mnist'.*'fashion_mnist'"):
+        call("fasion_mnist")
+
+
+def test_unknown_splits_are_told_the_nearest():
+    for call in (datasets.info("shapes").class_counts, lambda s: datasets.load("shapes", s)):
+        with pytest.raises(UserError, match=r"unknown split 'tests'. Did you mean 'test'"):
+            call("tests")
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    monkeypatch.setattr(datasets, "_registry", dict(datasets._registry))
+
+
+def register(images, labels, train=(2, 2)):
+    facts = DataFacts("new", (1, 2, 2), 2, (0.5,), (0.5,))
+    datasets.dataset(facts, train=train, test=(1, 1), about="new")(lambda *_: (images, labels))
+
+
+def test_one_function_adds_a_data_set(registry):
+    register(np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1]))
+    images, labels = datasets.load("new", "train")
+    assert images.shape == (4, 1, 2, 2)
+    assert labels.tolist() == [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="two data sets named 'new'"):
+        register(None, None)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [
+        (np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 1, 1])),
+        (np.zeros((5, 1, 2, 2), np.uint8), np.array([0, 1, 1, 0, 2])),
+        (np.zeros((4, 1, 2, 3), np.uint8), np.array([0, 1, 0, 1])),
+        (np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 0, 1])),
+    ],
+)
+def test_data_that_differ_from_what_is_published_are_refused(registry, images, labels):
+    register(images, labels)
+    with pytest.raises(UserError, match="not what is published"):
+        datasets.load("new", "train")
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((4, 1, 2, 2)), [0, 1, 0, 1], "records must be uint8, and are float64"),
+        (None, [0.0, 1.0, 0.0, 1.0], r"labels must be whole numbers \[n\], and are float64 \[4\]"),
+        (None, [[0], [1], [0], [1]], r"labels must be .* int64 \[4, 1\]"),
+        (None, [0, 1, -1, 1], r"label of record 2 is not one of 0 to 1 \(1 are so\)"),
+        (None, [0, 1, 7, 9], r"label of record 2 is not one of 0 to 1 \(2 are so\)"),
+    ],
+)
+def test_what_a_reader_may_not_hand_over_is_named_by_its_place(registry, images, labels, message):
+    register(np.zeros((4, 1, 2, 2), np.uint8) if images is None else images, np.array(labels))
+    with pytest.raises(
+        UserError, match=f"train split of new is not what is published: .*{message}"
+    ):
+        datasets.load("new", "train")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1, 1.5])
+def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
+    columns = (Column("age", 0, 90), Column("height", 0, 3))
+    rows = np.full((4, 2, 1, 1), 0.5, np.float32)
+    rows[3, 1] = value
+    read = datasets.dataset(table_facts("new", columns, 2), (2, 2), (1, 1), about="new")
+    read(lambda *_: (rows, np.array([0, 1, 0, 1])))
+    with pytest.raises(UserError, match=r"column 'height' of record 3 is not from 0 to 1"):
+        datasets.load("new", "train")
+
+
+def test_idx_files_are_read_as_they_are_defined():
+    name = "train-images-idx3-ubyte"
+    images = files.parse_images(tiny.CONTENT[name])
+    assert images.shape == (6, 1, 2, 2)
+    for i, row, column in [(0, 0, 0), (0, 1, 0), (5, 1, 1)]:
+        assert images[i, 0, row, column] == tiny.CONTENT[name][16 + 4 * i + 2 * row + column]
+    labels = files.parse_labels(tiny.CONTENT["train-labels-idx1-ubyte"])
+    assert labels.tolist() == [0, 1, 2, 0, 1, 2]
+    for parse, content in [
+        (files.parse_images, tiny.idx_labels(20)),
+        (files.parse_labels, tiny.idx_images(3, 0)),
+        (files.parse_images, tiny.CONTENT[name][:-1]),
+        (files.parse_labels, tiny.idx_labels(5) + b"x"),
+    ]:
+        with pytest.raises(UserError, match="not an IDX file"):
+            parse(content)
+
+
+# --- the made-up shapes --------------------------------------------------------------------------
+
+
+def test_made_data_say_that_they_are_made():
+    for known in map(datasets.info, datasets.names()):
+        assert known.made == ("made-up" in known.about)
+    assert datasets.info("shapes").made
+
+
+def test_shapes_are_the_same_every_time_and_no_image_comes_twice():
+    first, labels = shapes.draw("train")
+    np.random.seed(5)
+    torch.manual_seed(5)
+    again, same = shapes.draw("train")
+    assert (first == again).all()
+    assert (labels == same).all()
+    every = np.concatenate([first, shapes.draw("test")[0]]).reshape(-1, 28 * 28)
+    assert len(np.unique(every, axis=0)) == len(every)
+
+
+def test_shapes_can_be_learned_but_not_by_the_nearest_mean():
+    torch.set_num_threads(1)
+    (x, y), (x_test, y_test) = datasets.load("shapes", "train"), datasets.load("shapes", "test")
+    x, x_test = x.float() / 255, x_test.float() / 255
+    means = torch.stack([x[y == c].mean(0) for c in range(10)])
+    nearest = torch.cdist(x_test.flatten(1), means.flatten(1)).argmin(1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 16, 5, 2), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 5, 2),
+            torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(512, 10),
+        )  # fmt: skip
+        optimiser = torch.optim.Adam(net.parameters(), 2e-3)
+        for _ in range(6):
+            for batch in torch.randperm(len(x)).split(50):
+                optimiser.zero_grad()
+                functional.cross_entropy(net(x[batch]), y[batch]).backward()
+                optimiser.step()
+        learned = (net(x_test).argmax(1) == y_test).float().mean().item()
+    assert learned > 0.9
+    assert (nearest == y_test).float().mean() < learned - 0.05
+
+
+def test_the_examples_in_the_docstrings():
+    result = doctest.testmod(datasets)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,207 @@
+"""Who takes part: against a plain recomputation, with public coins, and what is refused."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_users import EACH, USERS, forget, made, world_of_users
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.randomness import numpy_generator
+from fedsynth.data import registry as datasets
+from fedsynth.data.users import chosen_users
+from fedsynth.evaluation import deployed_model as deployed
+from fedsynth.experiment import scenario
+from fedsynth.experiment import user_partition as population
+from fedsynth.experiment.client_selection import Recruitment
+from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.privacy.party_data import Records
+
+quick = settings(max_examples=30, deadline=None)
+
+
+@pytest.fixture
+def people(monkeypatch, tmp_path):
+    """A world of made-up users."""
+    yield from world_of_users(monkeypatch, tmp_path)
+
+
+def settled(world: World, **options) -> World:
+    changed = {**(world.options or {}), **options}
+    return population.settle(dataclasses.replace(world, options=changed))[0]
+
+
+def naive(world: World) -> tuple[list[int], dict[int, float], float]:
+    """Who is chosen, everybody's accuracy and the threshold, by a plain loop over users."""
+    people, facts, options = made(), datasets.info(world.data).facts, world.options or {}
+    order = chosen_users(people.counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    count = round(options["volunteers"] * len(order))
+    teachers, judges, asked = order[: count // 2], order[count // 2 : count], order[count:]
+    taught = [people.of(user) for user in teachers]
+    net = deployed.deployed(
+        Records(*(torch.from_numpy(np.concatenate(part)) for part in zip(*taught, strict=True))),
+        facts,
+    )
+    coins = numpy_generator(world.partition_seed, "flip").random(USERS)
+    accuracy = {}
+    for user in [*judges, *asked]:
+        images, labels = people.of(user)
+        if user in asked and coins[user] < options["flip"]:
+            images = 255 - images
+        pixels = (torch.from_numpy(images).float() / 255 - facts.mean[0]) / facts.std[0]
+        accuracy[user] = float(np.mean(net(pixels).argmax(1).numpy() == labels))
+    low = options["chosen"] == "low"
+    quarter = np.quantile([accuracy[user] for user in judges], 0.25 if low else 0.75)
+    threshold = options.get("accuracy", quarter)
+    return (
+        [u for u in asked if (accuracy[u] <= threshold if low else accuracy[u] >= threshold)],
+        accuracy,
+        float(threshold),
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"chosen": "high"}, {"accuracy": 0.6}])
+def test_the_users_are_those_of_a_plain_recomputation(people, options):
+    world = settled(people, **options)
+    found = population._recruited(world)
+    users, accuracy, threshold = naive(world)
+    assert found.parties.tolist() == users
+    assert len(users) == world.parties > 0
+    assert found.threshold == pytest.approx(threshold)
+    spread = sorted(accuracy.values())
+    assert spread[0] < spread[-1], "a model that is alike for all would choose nobody in particular"
+    for party, user in enumerate(users):
+        images, labels = made().of(user)
+        images = 255 - images if population.flipped(world)[party] else images
+        assert (party_records(world, party).images.numpy() == images).all()
+        assert (party_records(world, party).labels.numpy() == labels).all()
+
+
+def test_flipped_users_are_among_those_of_low_accuracy(people):
+    low, high = settled(people), settled(people, chosen="high")
+    assert population.flipped(low).sum() > population.flipped(high).sum()
+
+
+def test_the_coin_is_public_and_the_choice_reproducible(people):
+    """From the seed alone, a process that has forgotten everything finds the same; a stored answer
+    is one that is computed anew."""
+    world = settled(people)
+    first = population._recruited(world)
+    flipped = population.flipped(world)
+    coins = numpy_generator(world.partition_seed, "flip").random(USERS)
+    assert flipped.tolist() == (coins[first.parties] < 0.5).tolist()
+    forget()
+    from_disk = population._recruited(world)
+    kept = list(Path(world.data_dir).glob("deployed/*.json"))
+    assert kept
+    for path in kept:
+        path.unlink()
+    forget()
+    anew = population._recruited(world)
+    for other in (from_disk, anew):
+        assert other.parties.tolist() == first.parties.tolist()
+        assert other.threshold == first.threshold
+
+
+def test_volunteers_are_no_parties_and_nobody_is_held_out_twice(people):
+    world = settled(dataclasses.replace(people, holdout=30), joins="hidden")
+    found = population._recruited(world)
+    held = set(found.held.tolist())
+    assert len(held) == 3
+    assert not held & set(found.parties.tolist())
+    assert len(held) + len(found.parties) + found.volunteers == USERS
+    assert len(scenario.test_records(world).labels) == 30
+
+
+def test_hidden_users_take_part_and_say_nothing(people):
+    """All who are asked are parties, with the numbers of records that they have; those who are not
+    chosen hand in none."""
+    public, hidden = settled(people), settled(people, joins="hidden")
+    chosen = set(population._recruited(public).parties.tolist())
+    found = population._recruited(hidden)
+    heard = population.heard(hidden)
+    assert set(found.parties[heard].tolist()) == chosen
+    assert hidden.parties == found.asked > public.parties
+    for facts in tasks(hidden)[0].parties:
+        assert facts.records == EACH
+        mine = party_records(hidden, facts.party)
+        assert len(mine.labels) == (EACH if heard[facts.party] else 0)
+        assert mine.images.shape[1:] == (1, 28, 28)
+
+
+def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
+    """All upright or all flipped, and nobody else's records: a rehearsal costs no user anything."""
+    world = settled(people)
+    order = chosen_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    volunteers = order[:7]
+    for flip in (0, 1):
+        stage = population.rehearsal(dataclasses.replace(world, parties=9), flip)
+        found = population._recruited(stage)
+        assert found.parties.tolist() == [*volunteers, *volunteers[:2]]
+        assert population.flipped(stage).tolist() == [bool(flip)] * 9
+        assert population.heard(stage).all()
+    for options in ({"flip": 0.5}, {"chosen": "low", "rehearse": False}):
+        assert population.rehearsal(dataclasses.replace(people, options=options), 0) is None
+    assert "says nothing of users" in " ".join(population.words(stage))
+
+
+def test_fewer_parties_are_the_first_of_those_chosen(people):
+    everybody = population._recruited(settled(people)).parties
+    few = settled(dataclasses.replace(people, parties=2))
+    assert population._recruited(few).parties.tolist() == everybody[:2].tolist()
+
+
+@quick
+@given(st.integers(1, 60), st.floats(0.01, 0.99))
+def test_volunteers_and_others_are_everybody_once(users, share):
+    asked = Recruitment(chosen="low", volunteers=share)
+    order = np.random.default_rng(users).permutation(users)
+    count = round(share * users)
+    if not 2 <= count < users:
+        with pytest.raises(UserError, match=r"options\.volunteers=.*at least 2, and somebody else"):
+            asked.split(order, "made")
+        return
+    teachers, judges, others = asked.split(order, "made")
+    assert np.concatenate([teachers, judges, others]).tolist() == order.tolist()
+    assert len(teachers) + len(judges) == count
+    assert min(len(teachers), len(judges), len(others)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chosen": "lo"}, r"options\.chosen='lo' is unknown\. Did you mean 'low'\?"),
+        ({"chosen": "low", "joins": "hiden"}, r"Did you mean 'hidden'\? Allowed: public, hidden"),
+        ({"chosen": "low", "acuracy": 1}, r"'options\.acuracy'\. Did you mean 'accuracy'\?"),
+        ({"chosen": "low", "accuracy": 88.2}, r"options\.accuracy=88\.2 must be at most 1"),
+        ({"chosen": "low", "accuracy": -0.1}, r"options\.accuracy=-0\.1 must be at least 0"),
+        ({"chosen": "low", "volunteers": 0.01}, r"volunteers=0\.01 of the 24 users .* at least 2"),
+        ({"chosen": "low", "volunteers": 1}, r"options\.volunteers=1\.0 must be below 1"),
+        ({"chosen": "high", "accuracy": 1.0, "flip": 1}, r"nobody is chosen\. Give another"),
+        ({"accuracy": 0.9}, r"options\.accuracy=0\.9 is for options\.chosen=low or high"),
+    ],
+)
+def test_what_cannot_be_is_told(people, options, message):
+    with pytest.raises(UserError, match=message):
+        population.settle(dataclasses.replace(people, options=options))
+
+
+def test_more_parties_than_are_chosen_are_refused(people):
+    with pytest.raises(UserError, match=r"parties=24: of the 17 users of made_users .* take part"):
+        tasks(dataclasses.replace(people, parties=24))
+
+
+def test_a_reader_is_told_what_no_epsilon_covers(people):
+    public, hidden = settled(people), settled(people, joins="hidden")
+    said = " ".join(population.words(public))
+    assert f"{public.parties} of 17 users asked" in said
+    assert "NO EPSILON HERE COVERS THAT BIT" in said
+    assert "7 volunteers" in said
+    said = " ".join(population.words(hidden))
+    assert "of 17 users asked 17 are parties" in said
+    assert str(int(population.heard(hidden).sum())) not in said.replace("17", "")
+    assert population.words(dataclasses.replace(people, options={"flip": 0.5})) == []

@@ -1,0 +1,91 @@
+"""Joint DP-SGD against a plain loop over pooled records, and its noise by place and by rule."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import tiny_runs as tiny
+import torch
+from torch.nn import functional as F
+
+from fedsynth.core.model import ReleasedModel
+from fedsynth.data.normalization import Scale
+from fedsynth.experiment.scenario import party_records, tasks
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy.mechanisms import sparse_gradients
+from fedsynth.storage.run_directory import RunDirectory
+
+
+def outcome(folder: Path, engine, world: str = "together", **changes):
+    """The job and its last model."""
+    job = tiny.tiny_job("dp_sgd_joint", folder / "run", world, changes)
+    tiny.release(job, engine)
+    last = RunDirectory(Path(job.out)).load_release(job.name, len(tasks(job.world)))
+    assert isinstance(last, ReleasedModel)
+    return job, last
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, tmp_path):
+    """Full batches over three parties, three steps."""
+    job, model = outcome(tmp_path, here, batch=1000, epochs=3, clip=1e6, rate=0.5)
+    (task,) = tasks(job.world)
+    pooled = [party_records(job.world, facts.party) for facts in task.parties]
+    images = Scale.standard(task.data).to_network(torch.cat([r.pixels() for r in pooled]))
+    labels = torch.cat([r.labels for r in pooled])
+    net = make_convnet(4, task.data, 10, job.seed, "dp_sgd_joint", "model")
+    sgd = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(3):
+        sgd.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        sgd.step()
+    for name, value in net.state_dict().items():
+        torch.testing.assert_close(model.state[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("where", "longest"),
+    [
+        ({"at": "party"}, math.sqrt(3)),
+        ({"at": "aggregate"}, 1.0),
+        ({"at": "distributed"}, 1.0),
+        ({"at": "party", "topk": "norm", "keep": 0.64}, 0.8 * math.sqrt(3)),
+        ({"at": "aggregate", "topk": "norm", "keep": 0.64}, 0.8),
+        ({"at": "distributed", "topk": "dimension", "keep": 0.64}, 1.0),
+    ],
+    ids=str,
+)
+def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch, where, longest):
+    """Deviation rate sigma bound / b, times sqrt(K) where every party adds it all; what is kept by
+    norm has a smaller bound and the same multiplier."""
+
+    def zeros(model: torch.nn.Module, *_, **__) -> list[torch.Tensor]:
+        return [torch.zeros_like(p) for p in model.parameters()]
+
+    monkeypatch.setattr(guard_module, "clipped_gradient_sum", zeros)
+    monkeypatch.setattr(sparse_gradients, "sparse_gradient_sum", zeros)
+    changes = {"width": 16, "batch": 1000, "epochs": 1, "clip": 0.3, "rate": 0.7}
+    job, model = outcome(tmp_path, here, **where, **changes)
+    share = job.plan(0).parties[0]
+    net = make_convnet(16, tasks(job.world)[0].data, 10, job.seed, "dp_sgd_joint", "model")
+    moved = torch.cat([(model.state[n] - v).flatten() for n, v in net.state_dict().items()])
+    size = 0.7 * share.noise_multiplier * 0.3 / 400
+    assert moved.std().item() == pytest.approx(size * longest, rel=0.05)
+
+
+def test_rates_and_steps_are_those_of_the_pooled_records(tmp_path):
+    job = tiny.tiny_job("dp_sgd_joint", tmp_path, "together", {"batch": 40, "epochs": 2})
+    shares = job.plan(0).parties
+    assert {share.sampling_rate for share in shares} == {40 / sum(s.records for s in shares)}
+    assert {share.steps for share in shares} == {2 * 10}
+
+
+def test_a_stage_goes_on_with_the_model_of_the_one_before(here, tmp_path):
+    """In turn: with a learning rate of next to nothing, the first stage's model comes out."""
+    first = make_convnet(4, (1, 28, 28), 10, 0, "dp_sgd_joint", "model")
+    _, model = outcome(tmp_path, here, world="in_turn", rate=1e-12)
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(model.state[name], value)

@@ -1,0 +1,95 @@
+"""The DP-SGD relay against plain loops, and its printed noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_runs as tiny
+import torch
+from torch.nn import functional as F
+
+from fedsynth.core.model import Budget, ReleasedModel
+from fedsynth.data.normalization import Scale
+from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.methods import method
+from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.privacy import guard as guard_module
+from fedsynth.storage.run_directory import RunDirectory
+
+
+def models(folder: Path, engine: Any, changes: dict[str, Any], world: str = "in_turn"):
+    """The models after each stage of a tiny job."""
+    job = tiny.tiny_job("dp_sgd", folder / "run", world, changes)
+    tiny.release(job, engine)
+    run = RunDirectory(Path(job.out))
+    found = [run.load_release(job.name, stage + 1) for stage in range(len(tasks(job.world)))]
+    assert all(isinstance(model, ReleasedModel) for model in found)
+    return job, found
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path):
+    """Party after party, full batches, one step an epoch; the model goes from hand to hand."""
+    changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "rate": 0.5}
+    for world in ("in_turn", "together"):
+        job, found = models(tmp_path / world, here, changes, world)
+        task = tasks(job.world)[0]
+        net = make_convnet(4, task.data, 10, job.seed, "dp_sgd", "model")
+        scale = Scale.standard(task.data)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.5)
+        for stage, model in enumerate(found):
+            for facts in tasks(job.world)[stage].parties:
+                records = party_records(job.world, facts.party)
+                for _ in range(3):
+                    sgd.zero_grad()
+                    logits = net(scale.to_network(records.pixels()))
+                    F.cross_entropy(logits, records.labels).backward()
+                    sgd.step()
+            for name, value in net.state_dict().items():
+                torch.testing.assert_close(model.state[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch):
+    """theta' - theta has standard deviation rate sigma C / b, with b the expected batch."""
+
+    def zeros(model: torch.nn.Module, *_: Any, **__: Any) -> list[torch.Tensor]:
+        return [torch.zeros_like(p) for p in model.parameters()]
+
+    monkeypatch.setattr(guard_module, "clipped_gradient_sum", zeros)
+    changes = {"width": 16, "batch": 64, "epochs": 2, "clip": 0.3, "rate": 0.7}
+    job, (first, second) = models(tmp_path, here, changes)
+    (share,) = job.plan(1).parties
+    assert share.steps == 2 * (share.records // 64)
+    moved = torch.cat([(second.state[n] - v).flatten() for n, v in first.state.items()])
+    expected = 0.7 * share.noise_multiplier * 0.3 / 64 * share.steps**0.5
+    assert moved.std().item() == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "epsilon", "printed"),
+    [
+        ("mnist", 10, 1.0, (2.1286, 2.0202, 2.0807, 2.0720, 2.0682)),
+        ("mnist", 10, 10.0, (0.6485, 0.6359, 0.6431, 0.6419, 0.6415)),
+        ("mnist", 5, 1.0, (1.6487, 1.5732, 1.6160, 1.6089, 1.6063)),
+        ("mnist", 5, 10.0, (0.5928, 0.5829, 0.5886, 0.5876, 0.5873)),
+        ("fashion_mnist", 10, 1.0, (2.0658,) * 5),
+        ("fashion_mnist", 5, 10.0, (0.5872,) * 5),
+    ],
+)
+def test_the_noise_is_the_printed_one(data, epochs, epsilon, printed):
+    steps_an_epoch = {"mnist": (44, 49, 45, 47, 47), "fashion_mnist": (46,) * 5}[data]
+    for task, sigma, steps in zip(
+        tasks(World(data=data, parties=5)), printed, steps_an_epoch, strict=True
+    ):
+        budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
+        (share,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), task, budget).parties
+        assert share.steps == epochs * steps
+        assert share.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
+
+
+def test_the_defaults_are_the_published_ones():
+    cfg = DPSGDConfig()
+    assert (cfg.epochs, cfg.batch, cfg.clip, cfg.rate, cfg.width) == (10, 256, 0.1, 0.01, 128)

@@ -1,0 +1,91 @@
+"""Few images matched to many: nearer to them in what was matched, and nothing else is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fedsynth.core.model import SyntheticSet
+from fedsynth.data import registry as datasets
+from fedsynth.data.normalization import Scale
+from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, Condensation
+from fedsynth.methods.psg.gradient_matching import row_cosine_distance
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.per_example.gradients import loss_and_gradients
+
+CPU = torch.device("cpu")
+FACTS = datasets.info("shapes").facts
+CLASSES = (2, 7)
+
+
+def large_set(n: int = 80) -> SyntheticSet:
+    """Bright squares of many sizes, in the upper half or in the lower one."""
+    generator = torch.Generator().manual_seed(5)
+    images = torch.zeros(n, 1, 28, 28, dtype=torch.uint8)
+    for i in range(n):
+        size, at = torch.randint(3, 12, (2,), generator=generator).tolist()
+        top = 14 * (i % 2) + 1
+        images[i, 0, top : top + size, at : at + size] = 200
+    return SyntheticSet(images, torch.tensor(CLASSES)[torch.arange(n) % 2])
+
+
+def start(large: SyntheticSet, spc: int) -> SyntheticSet:
+    chosen = torch.cat([torch.nonzero(large.labels == name).flatten()[:spc] for name in CLASSES])
+    return SyntheticSet(large.images[chosen], large.labels[chosen])
+
+
+def feature_gap(small: SyntheticSet, large: SyntheticSet) -> float:
+    """Squared distance of the classes' mean features, under networks that matched nothing."""
+    gap = 0.0
+    for seed in range(5):
+        net = make_convnet(8, FACTS, 10, "unseen", seed)
+        scale = Scale.symmetric(FACTS)
+        for name in CLASSES:
+            means = [
+                net.requires_grad_(False)
+                .embed(scale.to_network(s.pixels()[s.labels == name]))
+                .mean(0)
+                for s in (small, large)
+            ]
+            gap += float((means[0] - means[1]).square().sum())
+    return gap
+
+
+def gradient_gap(small: SyntheticSet, large: SyntheticSet) -> float:
+    """The distance of both sets' gradients, at networks that matched nothing."""
+    gap = 0.0
+    for seed in range(5):
+        net, scale = make_convnet(8, FACTS, 10, "unseen", seed), Scale.standard(FACTS)
+        slopes = [
+            loss_and_gradients(net, scale.to_network(s.pixels()), s.labels)[1]
+            for s in (small, large)
+        ]
+        gap += float(row_cosine_distance(*slopes))
+    return gap
+
+
+@pytest.mark.parametrize(
+    ("way", "gap", "share"), [(FEATURES, feature_gap, 0.8), (GRADIENTS, gradient_gap, 0.97)]
+)
+def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_from(
+    way: str, gap: Callable[[SyntheticSet, SyntheticSet], float], share: float
+) -> None:
+    large = large_set()
+    how = Condensation(way, 3, 40, 8)
+    small = how.of(large, FACTS, key=(1,), device=CPU)
+    assert gap(small, large) < share * gap(start(large, 3), large)
+    assert small.images.dtype == torch.uint8
+    assert small.labels.tolist() == [2, 2, 2, 7, 7, 7]
+    assert torch.equal(how.of(large, FACTS, key=(1,), device=CPU).images, small.images)
+    assert not torch.equal(how.of(large, FACTS, key=(2,), device=CPU).images, small.images)
+
+
+@pytest.mark.parametrize("way", [FEATURES, GRADIENTS])
+def test_a_class_of_few_images_still_gets_as_many_as_the_others(way: str) -> None:
+    large = large_set(5)  # three and two
+    small = Condensation(way, 4, 1, 4).of(large, FACTS, key=(1,), device=CPU)
+    assert small.labels.tolist() == [2] * 4 + [7] * 4
+    assert len({image.numpy().tobytes() for image in start(large, 4).images}) == 5
+    assert int(small.images.flatten(1).amax(1).min()) > 0

@@ -1,0 +1,135 @@
+"""Distribution matching against a naive loop: one class after another, by autograd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core.model import DataFacts, PartyFacts
+from fedsynth.core.randomness import torch_generator
+from fedsynth.evaluation.protocols import protocol
+from fedsynth.methods.dpdc.distribution_matching import (
+    CondensedImages,
+    DistributionConfig,
+    class_rates,
+    expected_records,
+)
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.transforms.augment import apply, draw
+
+FACTS = DataFacts("tiny", (1, 16, 16), 5, (0.5,), (0.25,))
+CFG = DistributionConfig(spc=3, width=4, image_rate=0.7)
+KEY = ("key",)
+CLASSES = (4, 1)
+
+
+def real_records(n: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return torch.rand((n, 1, 16, 16), generator=generator), torch.arange(n) % 2 * 3 + 1
+
+
+def naive_step(number, optimiser, images, *, target, scale, bound):
+    """The specification, line by line."""
+    net = make_convnet(CFG.width, FACTS, 1, *KEY, "network", number)
+    generator = torch_generator(*KEY, "augmentation", number)
+    draws = [draw(generator, protocol("D").strategy(FACTS)) for _ in CLASSES]
+    loss = torch.zeros(())
+    for row, params in enumerate(draws):
+        part = images[row * CFG.spc : (row + 1) * CFG.spc]
+        features = net.embed(apply(part, params))
+        if bound is not None:
+            norms = features.detach().norm(dim=1, keepdim=True)
+            features = features * (bound / norms).clamp(max=1.0)
+        loss = loss + ((scale[row] * features.sum(0) - target[row]) ** 2).sum()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+
+
+@pytest.mark.parametrize("bound", [None, 0.5, 1e6])
+def test_matching_is_the_naive_loop(bound):
+    condensed = CondensedImages(CFG, FACTS, CLASSES, KEY)
+    images = condensed.images.clone().requires_grad_()
+    optimiser = torch.optim.SGD([images], CFG.image_rate, momentum=CFG.image_momentum)
+    scale = torch.tensor([2.0, 0.5])
+    for number in range(8):
+        target = torch.randn((2, condensed.width), generator=torch_generator("target", number))
+        naive_step(number, optimiser, images, target=target, scale=scale, bound=bound)
+        condensed.match(condensed.step(number), target, scale, bound)
+    assert (images - CondensedImages(CFG, FACTS, CLASSES, KEY).images).abs().max() > 0.1
+    torch.testing.assert_close(condensed.images, images.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_rate_falls_along_a_cosine_and_stays_by_default():
+    falling = replace(CFG, iterations=4, image_rate_end=0.1)
+    condensed = CondensedImages(falling, FACTS, CLASSES, KEY)
+    middle = CFG.image_rate * (0.1 + 0.9 / 2)
+    assert condensed.step(0).rate == CFG.image_rate
+    assert condensed.step(2).rate == pytest.approx(middle)
+    step, target = condensed.step(3), torch.ones(2, condensed.width)
+    before = condensed.images.clone()
+    condensed.match(step, target, torch.ones(2), None)
+    torch.testing.assert_close(before - condensed.images, step.rate * condensed.velocity)
+    assert CFG.image_rate * 0.1 < step.rate < middle
+    assert CondensedImages(CFG, FACTS, CLASSES, KEY).step(9999).rate == CFG.image_rate
+
+
+def test_real_and_synthetic_images_of_a_class_meet_the_same_augmentation():
+    """Images that are their own real records are where they should be: nothing moves them."""
+    condensed = CondensedImages(CFG, FACTS, CLASSES, KEY)
+    before = condensed.images.clone()
+    names = condensed.result().labels
+    for number in range(10):
+        step = condensed.step(number)
+        rows = condensed.real_rows(step, condensed.scale.to_pixels(before), names)
+        sums = torch.stack([rows[names == c].sum(0) for c in CLASSES])
+        condensed.match(step, sums, torch.ones(2), None)
+    torch.testing.assert_close(condensed.images, before, rtol=0, atol=1e-3)
+
+
+def test_the_row_of_a_record_does_not_depend_on_the_others():
+    pixels, names = real_records()
+    condensed = CondensedImages(CFG, FACTS, CLASSES, KEY)
+    for number in range(6):
+        step = condensed.step(number)
+        together = condensed.real_rows(step, pixels, names)
+        kept = torch.tensor([0, 3, 4, 7])
+        alone = condensed.real_rows(step, pixels[kept], names[kept])
+        torch.testing.assert_close(together[kept], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_every_step_has_its_own_network_and_the_same_one_again_after_a_crash():
+    pixels, names = real_records()
+    condensed = CondensedImages(replace(CFG, augmentation="none"), FACTS, CLASSES, KEY)
+    first, again, other = (condensed.real_rows(condensed.step(n), pixels, names) for n in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.integers(1, 5000), min_size=1),
+    st.integers(1, 100),
+)
+@settings(max_examples=50, deadline=None)
+def test_no_rare_class_sets_the_price_for_all(counts, group):
+    facts = PartyFacts(0, sum(counts.values()), counts)
+    rates = class_rates(group, facts)
+    average = group / (facts.records / len(counts))
+    assert list(rates) == sorted(counts)
+    assert all(0 < rate <= 1 for rate in rates.values())
+    assert max(rates.values()) <= 2 * average * (1 + 1e-9)
+    for name, expected in zip(rates, expected_records(rates, facts).tolist(), strict=True):
+        assert expected <= min(group, counts[name]) * (1 + 1e-6)
+
+
+def test_near_balanced_classes_are_sampled_as_published():
+    counts = {0: 5923, 1: 6742, 5: 5421}
+    facts = PartyFacts(0, sum(counts.values()), counts)
+    assert class_rates(50, facts) == {c: 50 / n for c, n in counts.items()}
+    torch.testing.assert_close(
+        expected_records(class_rates(50, facts), facts), torch.full((3,), 50.0)
+    )

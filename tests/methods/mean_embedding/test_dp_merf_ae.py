@@ -1,0 +1,82 @@
+"""DP-MERF on codes: the autoencoder's norm, its loss, and how the budget is divided."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core.model import Budget, DataFacts
+from fedsynth.experiment.scenario import World, tasks
+from fedsynth.methods import method
+from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, on_sphere
+from fedsynth.nn.autoencoder import filled_autoencoder, lost, make_autoencoder
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.clipping import clipped_gradient_sum
+
+MERF = method("dp_merf_ae")
+FACTS = DataFacts("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
+(TASK,) = tasks(World(data="fashion_mnist", partition="single", parties=1, stages="together"))
+
+
+def pixels(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand((n, 1, 4, 4), generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.0, 1e-3, 1.0]))
+@settings(max_examples=15, deadline=None)
+def test_features_of_codes_have_norm_one_whatever_the_autoencoder_learnt(seed, brightness):
+    net = make_autoencoder(FACTS, 3, 5, seed)
+    rows = MERF.of_codes(DPMERFAEConfig(features=20, ae_code=3), net, seed)(
+        pixels(6, seed) * brightness
+    )
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(6), rtol=0, atol=1e-5)
+
+
+def test_drawn_codes_lie_where_encoded_ones_do_and_have_their_features():
+    net = make_autoencoder(FACTS, 3, 5, "x")
+    phi = MERF.of_codes(DPMERFAEConfig(features=20, ae_code=3), net, 0)
+    codes = net.encode(pixels(4)).detach()
+    torch.testing.assert_close(on_sphere((codes + 1) / 2), codes)
+    torch.testing.assert_close(phi.of_drawn((codes + 1) / 2), phi(pixels(4)))
+
+
+def test_the_private_loss_is_the_squared_error_of_each_record():
+    net, images = make_autoencoder(FACTS, 3, 5, "loss"), pixels(5)
+    back = net.decode(net.encode(images))
+    expected = (back - images).square().flatten(1).sum(1)
+    torch.testing.assert_close(lost(net(images), torch.zeros(5)), expected)
+    sums = clipped_gradient_sum(net, images, torch.zeros(5).long(), clip=1e6, loss=lost)
+    slopes = torch.autograd.grad(expected.sum(), list(net.parameters()))
+    for found, slope in zip(sums, slopes, strict=True):
+        torch.testing.assert_close(found, slope, rtol=1e-4, atol=1e-5)
+
+
+def test_a_released_autoencoder_is_the_same_at_the_curator():
+    net = make_autoencoder(FACTS, 3, 5, "copy")
+    copy = filled_autoencoder(FACTS, 3, 5, net.state_dict())
+    torch.testing.assert_close(
+        copy.decode(copy.encode(pixels(3))), net.decode(net.encode(pixels(3)))
+    )
+
+
+@pytest.mark.parametrize("accounting", ["rdp", "rdp_classic"])
+def test_both_together_cost_the_budget_and_the_autoencoder_its_share(accounting):
+    cfg = DPMERFAEConfig(ae_share=0.3, ae_steps=100)
+    (share,) = MERF.plan(cfg, TASK, Budget(2.0, 1e-5, accounting=accounting)).parties
+    whole = share.paper_event if accounting == "rdp_classic" else share.event
+    assert whole is not None
+    assert 1.99 <= epsilon(whole, 1e-5, accounting) <= 2.0
+    training = share.event.events[0]
+    assert 0.599 <= epsilon(training, 1e-5, accounting) <= 0.6
+    assert share.sampling_rate == pytest.approx(500 / TASK.parties[0].records)
+
+
+def test_more_for_the_autoencoder_is_less_for_the_embedding():
+    budget = Budget(2.0, 1e-5, accounting="rdp")
+    noises = [
+        MERF.plan(DPMERFAEConfig(ae_share=share, ae_steps=50), TASK, budget).parties[0]
+        for share in (0.2, 0.8)
+    ]
+    assert noises[0].noise_multiplier < noises[1].noise_multiplier

@@ -1,0 +1,108 @@
+"""The private teacher: gradients, head and features against naive ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.methods.sketch_teach.linear_teacher import (
+    FeatureMap,
+    Head,
+    first_head,
+    gradient_factors,
+    places_in,
+)
+from fedsynth.nn.classifiers.poolnet import PoolNet
+
+CPU = torch.device("cpu")
+
+
+def rows_and_labels(n: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(n, 7, generator=generator), torch.arange(n) % 4
+
+
+def test_gradient_factors_are_the_gradients_of_single_records() -> None:
+    rows, places = rows_and_labels()
+    weights = torch.randn(4, 7, generator=torch.Generator().manual_seed(4))
+    left, right = gradient_factors(weights, rows, places)
+    for i in range(len(rows)):
+        variable = weights.clone().requires_grad_()
+        loss = functional.cross_entropy(rows[i : i + 1] @ variable.T, places[i : i + 1])
+        (slope,) = torch.autograd.grad(loss, variable)
+        torch.testing.assert_close(torch.outer(left[i], right[i]), slope, rtol=1e-4, atol=1e-6)
+        product = float(left[i].norm() * right[i].norm())
+        assert float(slope.norm()) == pytest.approx(product, rel=1e-4)
+
+
+def test_a_record_of_a_class_that_the_head_lacks_says_nothing() -> None:
+    """Whatever order and weights a party is sent: it neither fails nor teaches another class."""
+    rows, labels = rows_and_labels()
+    places = places_in(labels, [3, 0, 1])
+    assert places.tolist() == [1, 2, -1, 0] * 3
+    for classes in (3, 2):
+        left, _ = gradient_factors(torch.zeros(classes, 7), rows, places)
+        silent = (places < 0) | (places >= classes)
+        assert torch.equal(left.abs().sum(1) == 0, silent)
+
+
+def test_the_head_is_a_heavy_ball_whose_second_half_is_averaged() -> None:
+    head = Head(torch.tensor([[2.0]]), steps=5, rate=0.1, momentum=0.5)
+    weight, velocity, kept = 2.0, 0.0, []
+    for step in range(5):
+        head.step(step, torch.tensor([[weight - 1.0]]))
+        velocity = 0.5 * velocity + (weight - 1.0)
+        weight -= 0.1 * velocity
+        kept.append(weight)
+    assert float(head.weights) == pytest.approx(weight)
+    assert float(head.result()) == pytest.approx(sum(kept[2:]) / 3)
+
+
+def test_the_first_head_agrees_with_the_logits_it_was_made_from() -> None:
+    rows = torch.randn(500, 6, generator=torch.Generator().manual_seed(5))
+    truth = torch.randn(3, 6, generator=torch.Generator().manual_seed(6))
+    logits = rows @ truth.T + 5.0  # a constant for all classes changes no probability
+    found = rows @ first_head(rows, logits).T
+    torch.testing.assert_close(found.softmax(1), logits.softmax(1), rtol=0, atol=0.02)
+
+
+def feature_map(with_scattering: bool = True, width: int = 4) -> tuple[FeatureMap, torch.Tensor]:
+    with default_seed("features"):
+        net = PoolNet(width, 3, 28).eval()
+    pool = torch.rand(300, 1, 28, 28, generator=torch_generator("pool"))
+    return FeatureMap.fit(net, pool, with_scattering), pool
+
+
+@pytest.mark.parametrize("with_scattering", [True, False])
+def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(
+    with_scattering: bool,
+) -> None:
+    features, pool = feature_map(with_scattering)
+    rows = features(pool)
+    assert rows.shape == (300, features.width)
+    assert features.width == 4 * 2 * 9 + (729 if with_scattering else 0) + 1
+    assert (rows[:, -1] == 0.3).all()
+    white = rows[:, :-1]
+    assert float(white.mean(0).abs().max()) < 1e-3
+    assert float(white.square().sum(1).mean()) == pytest.approx(1.0, rel=1e-2)
+    covariance = white.T @ white
+    off = covariance - torch.diag(covariance.diagonal())
+    assert float(off.abs().max()) < 1e-2 * float(covariance.diagonal().max())
+    torch.testing.assert_close(features(pool[7:9]), rows[7:9], rtol=1e-3, atol=1e-4)
+
+
+def test_images_that_are_all_alike_make_no_feature_explode() -> None:
+    with default_seed("features"):
+        net = PoolNet(4, 3, 28).eval()
+    features = FeatureMap.fit(net, torch.zeros(50, 1, 28, 28), with_scattering=True)
+    rows = features(torch.rand(20, 1, 28, 28, generator=torch_generator("others")))
+    assert rows.isfinite().all()
+    assert float(rows.norm(dim=1).max()) < 1e6
+
+
+def test_features_travel_as_arrays() -> None:
+    features, pool = feature_map()
+    again = FeatureMap.of_arrays(features.arrays(), 4, 3, CPU)
+    assert torch.equal(again(pool[:5]), features(pool[:5]))

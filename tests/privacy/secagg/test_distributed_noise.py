@@ -1,0 +1,148 @@
+"""Noise in shares: on a grid, added up exactly, as much as promised, and no less private."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest, norm
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.model import Budget, PartyFacts, PartyPlan
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
+from fedsynth.privacy.guard import DISTRIBUTED, Guard
+from fedsynth.privacy.ledger import Ledger, read_entries
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.secagg.distributed_noise import FINENESS, Grid, add_share, sum_view, weakened
+
+
+def stream(party: int):
+    return NoiseKey.from_seed(5, f"party {party}").stream("noise")
+
+
+bounds = st.floats(1e-3, 1e3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(bounds, st.integers(1, 400), st.integers(0, 10**6), st.floats(0, 1))
+def test_a_record_moves_what_is_placed_by_no_more_than_the_grid_says(bound, numbers, seed, share):
+    """The worst case is a record whose every coordinate crosses the middle between two steps."""
+    grid = Grid.of(bound, numbers)
+    assert math.log2(grid.step).is_integer()
+    assert bound < grid.bound <= bound * (1 + 1 / FINENESS)
+    rng = np.random.default_rng(seed)
+    before = torch.from_numpy(rng.integers(-1000, 1000, numbers) + 0.5 - 1e-9) * grid.step
+    move = torch.from_numpy(np.full(numbers, 1e-8) + share * rng.normal(size=numbers) * 1e9)
+    move = move * grid.step
+    move = move * min(1.0, bound / float(move.norm()))
+    moved = (grid.place(before + move) - grid.place(before)).double() * grid.step
+    assert float(moved.norm()) <= grid.bound * (1 + 1e-12)
+
+
+def test_reading_gives_back_what_was_placed():
+    values = torch.tensor([1.25, -3.5, 0.0, 1e-9, 7.7])
+    grid = Grid.of(1.0, 5)
+    assert (grid.read(grid.place(values)) - values).abs().max() <= grid.step / 2
+
+
+@pytest.mark.parametrize("shares", [1, 3, 20])
+def test_the_shares_add_up_to_the_whole_noise(shares):
+    """Normal, with the deviation promised, and independent from coordinate to coordinate."""
+    numbers, bound, sigma = 4000, 0.1, 1.7
+    values = [torch.full((40, 50), 0.25), torch.zeros(2000)]
+    parts = [
+        add_share(values, bound=bound, noise_multiplier=sigma, shares=shares, stream=stream(party))
+        for party in range(shares)
+    ]
+    grid = Grid.of(bound, numbers)
+    total = torch.cat([grid.read(sum(p[i] for p in parts)).reshape(-1) for i in (0, 1)])
+    noise = total - torch.cat([torch.full((2000,), 0.25 * shares), torch.zeros(2000)])
+    assert kstest(noise.numpy() / (sigma * bound), norm.cdf).pvalue > 1e-3
+    assert abs(float((noise[:2000] * noise[2000:]).mean()) / (sigma * bound) ** 2) < 0.1
+
+
+@pytest.mark.parametrize("deviation", [0.45, 0.6, 0.8])
+def test_rounding_errors_say_nothing_beyond_the_sum_modulo_one_step(deviation):
+    """The step of the argument in `privacy.shares`, where its error is still large enough to see:
+    of two parties, the density of the first rounding error given the sum, against a uniform one."""
+    errors, whole = np.linspace(-0.5, 0.5, 21), np.arange(-40, 41)
+    for total in (0.0, 0.3, 1.5, 2.9):
+        first = whole[:, None] + errors
+        density = norm.pdf(first, scale=deviation) * norm.pdf(total - first, scale=deviation)
+        density = density.sum(0) / norm.pdf(total, scale=deviation * 2**0.5)
+        bound = 4 * 2 * math.exp(-2 * math.pi**2 * deviation**2 / 2)
+        assert np.abs(density - 1).max() <= bound
+    assert np.abs(density - 1).max() > 1e-9, "the error could not be seen at all"
+
+
+def test_what_cannot_be_added_up_is_not_sent():
+    def share(values: list[torch.Tensor], sigma: float = 1.0, shares: int = 2) -> None:
+        add_share(values, bound=1.0, noise_multiplier=sigma, shares=shares, stream=stream(0))
+
+    with pytest.raises(UserError, match="not finite"):
+        share([torch.tensor([1.0, float("nan")])])
+    with pytest.raises(UserError, match="too large"):
+        share([torch.tensor([1e12])])
+    with pytest.raises(UserError, match="too little"):
+        share([torch.zeros(3)], sigma=1e-6)
+
+
+def test_collusion_takes_shares_of_the_noise_off():
+    event = composed([repeated(poisson(0.01, gaussian(2.0)), 30), gaussian(4.0)])
+    expected = composed([repeated(poisson(0.01, gaussian(1.0)), 30), gaussian(2.0)])
+    assert weakened(event, 4, 3) == expected
+    assert weakened(event, 4, 9) == expected, "the party's own share is always left"
+    assert weakened(event, 4, 0) == event
+    with pytest.raises(ValueError, match="no shares"):
+        weakened(disclosed(), 4, 1)
+
+
+def test_epsilon_of_the_views():
+    """Exact Gaussian at delta 1e-5: 5 has epsilon .7255, .5 has 9.997 (published); a fifth of the
+    noise away is a multiplier of sqrt(4/5)."""
+    assert epsilon(gaussian(5.0), 1e-5) == pytest.approx(0.7255, abs=1e-4)
+    colluding = weakened(gaussian(0.5 * (5 / 4) ** 0.5), 5, 1)
+    assert epsilon(colluding, 1e-5) == pytest.approx(9.997, abs=1e-3)
+
+
+def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
+    """The shares of four parties without records add up to the noise; none is sent by itself."""
+    records = Records(torch.zeros(0, 1, 8, 8, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
+    facts = PartyFacts(0, 0, {0: 0})
+    total = torch.zeros(1, 3000, dtype=torch.int64)
+    for party in range(4):
+        key = NoiseKey.from_seed(1, f"party {party}")
+        path = tmp_path / f"{party}.jsonl"
+        ledger = Ledger(path, job="j", party=party, budget=Budget(100.0, 1e-5), key=key)
+        guard = Guard(
+            plan=PartyPlan(party, 0, gaussian(2.0), shares=4),
+            stage=0,
+            ledger=ledger,
+            key=key,
+            request_digest="d",
+            data_fingerprint="f",
+        )
+        sums = guard.noisy_class_sums(
+            Private(records, facts, workshop=tmp_path, fingerprint="x"),
+            lambda pixels, _: pixels.new_zeros(len(pixels), 3000),
+            width=3000,
+            bound=3.0,
+            noise_multiplier=2.0,
+            rates={0: 1.0},
+            at=DISTRIBUTED,
+        )
+        release = guard.release({"sums": sums})
+        assert release.only_in_sum
+        total += release.arrays["sums"]
+        (entry,) = read_entries(path)
+        assert entry.view == sum_view(4) == "curator who sees sums of 4 or more shares"
+        alone = Grid.of(3.0, 3000).read(sums)
+        assert float(alone.std()) == pytest.approx(3.0, rel=0.1)  # half of the noise: 2 * 3 / 2
+    noise = Grid.of(3.0, 3000).read(total)
+    assert kstest(noise.flatten().numpy() / 6.0, norm.cdf).pvalue > 1e-3

@@ -1,0 +1,246 @@
+"""The auditor: bounds that are true, tight enough to be of use, and that find broken mechanisms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from fedsynth.core.model import Budget, PartyFacts, Request, Task
+from fedsynth.core.settings import build
+from fedsynth.data import registry as datasets
+from fedsynth.methods import method
+from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy.accounting.gdp import gdp_epsilon, gdp_mu
+from fedsynth.privacy.auditing import _bounds, audit, audit_attack, fresh_party
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.party_data import Private, Records
+
+Attack = Callable[[Guard, Private], float]
+
+
+# The bounds
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.floats(0.01, 0.2))
+@settings(max_examples=25, deadline=None)
+def test_the_rates_are_bounded_as_clopper_and_pearson_say(
+    hits: int, alarms: int, alpha: float
+) -> None:
+    without = np.arange(30) < alarms
+    with_canary = np.arange(30) < hits
+    least, most = _bounds(without.astype(float), with_canary.astype(float), 0.5, alpha)
+    usual = [binomtest(k, 30).proportion_ci(1 - alpha, "exact") for k in (hits, alarms)]
+    assert least == pytest.approx(usual[0].low, abs=1e-9)
+    assert most == pytest.approx(usual[1].high, abs=1e-9)
+
+
+def test_randomised_response_is_found_out_and_not_slandered() -> None:
+    rng, epsilon = np.random.default_rng(1), 1.5
+    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
+    no, yes = ((rng.random(20_000) < share).astype(float) for share in (1 - honest, honest))
+    found = audit(no, yes, delta=1e-5)
+    assert epsilon - 0.15 < found.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0])
+def test_a_gaussian_mechanism_is_bounded_tightly_from_below(mu: float) -> None:
+    rng = np.random.default_rng(2)
+    found = audit(rng.normal(size=20_000), rng.normal(mu, size=20_000), delta=1e-5)
+    assert 0.85 * mu < found.mu <= mu
+    assert found.epsilon <= found.epsilon_gdp == pytest.approx(gdp_epsilon(found.mu, 1e-5))
+    assert found.epsilon_gdp <= gdp_epsilon(mu, 1e-5)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_worlds_that_are_alike_prove_little(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    no, yes = rng.normal(size=(2, 100))
+    found = audit(no, yes, delta=1e-5, confidence=1 - 1e-6)
+    assert found.epsilon == found.mu == found.epsilon_gdp == 0.0
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(ValueError, match="20 finite scores"):
+        audit([0.0] * 19, [1.0] * 19, 1e-5)
+    with pytest.raises(ValueError, match="20 finite scores"):
+        audit([0.0] * 30, [math.nan] * 30, 1e-5)
+
+
+# Mechanisms of the guard
+
+SIGMA = 0.5  # mu = 2
+
+
+def some_records(n: int = 6) -> Records:
+    images = torch.randint(0, 256, (n, 1, 28, 28), generator=torch.Generator().manual_seed(1))
+    return Records(images.to(torch.uint8), torch.arange(n) % 2)
+
+
+CANARY = Records(torch.full((1, 1, 28, 28), 255, dtype=torch.uint8), torch.tensor([1]))
+
+
+def class_sum_attack(guard: Guard, private: Private) -> float:
+    """White canaries whose row wants to be twenty times the bound."""
+    sums = guard.noisy_class_sums(
+        private,
+        lambda pixels, _: 20 * pixels.mean(dim=(2, 3)),
+        width=1,
+        bound=1.0,
+        noise_multiplier=SIGMA,
+        rates={0: 1.0, 1: 1.0},
+    )
+    return float(sums[1])
+
+
+def outer_sum_attack(guard: Guard, private: Private) -> float:
+    """The same for a matrix of one row and three columns."""
+
+    def factors(records: Records) -> tuple[torch.Tensor, torch.Tensor]:
+        bright = records.pixels().mean(dim=(1, 2, 3))[:, None]
+        return bright, 20 * bright.expand(-1, 3)
+
+    total = guard.noisy_outer_sum(
+        private, private.records.map(factors), bound=1.0, noise_multiplier=SIGMA
+    )
+    return float(total.sum()) / math.sqrt(3)
+
+
+def too_little_noise(patch: pytest.MonkeyPatch, share: float = 0.5) -> None:
+    """What a guard does that charges for more noise than it draws."""
+    honest = guard_module.add_gaussian
+    patch.setattr(guard_module, "add_gaussian", lambda v, std, s: honest(v, share * std, s))
+
+
+def drop_the_clipping(patch: pytest.MonkeyPatch) -> None:
+    """What a guard does that believes its methods."""
+    patch.setattr(guard_module, "clip_rows", lambda rows, _: rows)
+    patch.setattr(guard_module, "clipped_outer_sum", lambda left, right, _: left.T @ right)
+
+
+@pytest.mark.parametrize("attack", [class_sum_attack, outer_sum_attack])
+def test_honest_mechanisms_stay_below_their_claim_and_broken_ones_do_not(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = 1 / SIGMA
+
+    def found() -> float:
+        records = some_records()
+        return audit_attack(attack, records, CANARY, delta=1e-5, trials=100, noise_seed=1).mu
+
+    assert 0.4 * claimed < found() <= claimed
+    for breaking in (too_little_noise, drop_the_clipping):
+        with monkeypatch.context() as patch:
+            breaking(patch)
+            assert found() > claimed
+
+
+def test_every_run_of_an_audit_has_noise_of_its_own() -> None:
+    seen = []
+    for _ in range(5):
+        with fresh_party(some_records(), 6) as (guard, private):
+            seen.append(class_sum_attack(guard, private))
+    assert len(set(seen)) == 5
+
+
+# A whole release: sketch_teach, by an attacker who sees all its noised sums
+
+EPSILON, DELTA = 1.0, 1e-5
+
+
+class Tap:
+    """Looks at what noise is added to and at what comes out; can give earlier outputs again."""
+
+    def __init__(self, replayed: list[torch.Tensor] | None = None) -> None:
+        self.before: list[torch.Tensor] = []
+        self.stds: list[float] = []
+        self.after = list(replayed or [])
+        self._replaying = replayed is not None
+        self._honest = guard_module.add_gaussian
+
+    def __call__(self, values: list[torch.Tensor], std: float, stream: object) -> object:
+        (value,) = values
+        self.before.append(value.clone())
+        self.stds.append(std)
+        if not self._replaying:
+            self.after += self._honest(values, std, stream)  # type: ignore[arg-type]
+        return [self.after[len(self.before) - 1].clone()]
+
+    def distance(self, other: Tap) -> float:
+        """How much less likely the outputs are by this tap's sums than by the other's: a logarithm
+        of the likelihood ratio, if the noise is what was claimed."""
+        rows = zip(self.after, self.before, other.before, self.stds, strict=True)
+        return sum(
+            float(((out - mine) ** 2).sum() - ((out - theirs) ** 2).sum()) / (2 * std**2)
+            for out, mine, theirs, std in rows
+        )
+
+    def apart(self, other: Tap) -> float:
+        """The mu of these outputs: how far the two taps' sums lie apart, in deviations of the noise
+        that was claimed."""
+        rows = zip(self.before, other.before, self.stds, strict=True)
+        return math.hypot(*(float((mine - theirs).norm()) / std for mine, theirs, std in rows))
+
+
+def release_attack(
+    known: Records, canary: Records, patch: pytest.MonkeyPatch, apart: list[float]
+) -> Attack:
+    """Runs sketch_teach, then asks what its sums would have been in each of the two worlds. How far
+    these lie apart is noted in `apart`."""
+    some = method("sketch_teach")
+    changes = {"pool": 10, "pool_steps": 1, "width": 4, "spc": 2, "steps": 3, "frequencies": 3}
+    cfg: object = build(some.Config, {**changes, "scattering": False, "prior": "none"})
+    facts = PartyFacts(0, len(known.labels), {0: 3, 1: 3})
+    task = Task(datasets.info("shapes").facts, 0, 1, (facts,), (0, 1), (0, 1))
+    plan = some.plan(cfg, task, Budget(EPSILON, DELTA))
+    worlds = (
+        known,
+        Records(torch.cat([known.images, canary.images]), torch.cat([known.labels, canary.labels])),
+    )
+
+    def tapped(guard: Guard, private: Private, replayed: list[torch.Tensor] | None) -> Tap:
+        tap = Tap(replayed)
+        with patch.context() as inner:
+            inner.setattr(guard_module, "add_gaussian", tap)
+            some.party(cfg, plan, private, Request(numbers={"seed": 0}), guard)
+        return tap
+
+    def attack(guard: Guard, private: Private) -> float:
+        real = tapped(guard, private, None)
+        replays = []
+        for world in worlds:
+            with fresh_party(world, len(known.labels)) as (other_guard, other):
+                replays.append(tapped(other_guard, other, real.after))
+        apart.append(replays[0].apart(replays[1]))
+        return replays[0].distance(replays[1])
+
+    return attack
+
+
+def test_all_of_sketch_teach_stays_below_its_budget_and_is_found_when_noise_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A twentieth of the noise is a mu of twenty times the claim: the worlds overlap in less than
+    one run of a hundred, and then few runs prove more than was claimed, even if one goes astray."""
+    claimed, known, trials = gdp_mu(EPSILON, DELTA), some_records(), 20
+    astray = [0.0] * (trials - 1), [1.0] * (trials - 1)
+    assert audit([*astray[0], 0.0], [*astray[1], 0.0], DELTA).mu > claimed
+    apart: list[float] = []
+    attack = release_attack(known, CANARY, monkeypatch, apart)
+
+    def found() -> float:
+        return audit_attack(attack, known, CANARY, delta=DELTA, trials=trials, noise_seed=1).mu
+
+    assert found() <= claimed
+    assert 0.5 * claimed < min(apart)
+    assert max(apart) <= claimed * (1 + 1e-5)
+    with monkeypatch.context() as patch:
+        too_little_noise(patch, 0.05)
+        assert found() > claimed

@@ -1,0 +1,212 @@
+"""Our numbers beside the papers': read from a run, put into report, Markdown and terminal."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tiny_runs import ROOT
+
+from fedsynth.report.page import write_report
+from fedsynth.report.paper_comparison.matching import ALONE
+from fedsynth.report.paper_comparison.table import (
+    departures,
+    main,
+    our_numbers,
+    pairs_of,
+    parties_in_words,
+)
+from fedsynth.run import main as run_main
+from fedsynth.storage.metrics import Metric
+from fedsynth.storage.run_directory import RunDirectory
+from tests.report.test_page import Page, facts
+
+CONFIG = {
+    "data": "mnist",
+    "parties": 1,
+    "stages": "together",
+    "accounting": "paper",
+    "evaluation": {"protocol": "P", "width": 128, "nets": 0, "max_images": 0, "batch": 0},
+}
+
+
+def a_run(
+    path: Path, values: dict[tuple[str, float], dict[str, float]], **config: object
+) -> RunDirectory:
+    """A finished run of two seeds with these metrics at the last of two stages."""
+    run = RunDirectory.create(path)
+    run.write_config({**CONFIG, **config})
+    run.add_metrics(
+        Metric(method, epsilon, seed, stage, name, value + 0.02 * seed - (stage == 1) * 0.3)
+        for (method, epsilon), metrics in values.items()
+        for name, value in metrics.items()
+        for seed in (0, 1)
+        for stage in (1, 2)
+    )
+    return run
+
+
+def test_a_published_setting_stands_beside_its_number_with_nothing_to_say(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.93, "images": 100}})
+    pairs = pairs_of(run)
+    assert [p.differs for p in pairs] == [()] * len(pairs)
+    assert {p.paper.value for p in pairs} >= {0.949, 0.956}
+    assert pairs[0].ours.value == pytest.approx(0.94)
+    assert pairs[0].ours.deviation == pytest.approx(0.02 / math.sqrt(2))
+    assert departures(run.read_config()) == []
+
+
+def test_protocol_g_compares_the_average_and_every_classifier(tmp_path: Path) -> None:
+    metrics = {
+        "accuracy": 0.5,
+        "classifiers": 2,
+        "accuracy_G_lda": 0.6,
+        "accuracy_G_gbm": 0.4,
+        "real_G_lda": 0.8,
+        "real_G_gbm": 0.9,
+        "calibrated_accuracy": 0.6,
+    }
+    run = a_run(tmp_path / "run", {("gs_wgan", 10.0): metrics})
+    exact = {(p.ours.classifier, p.ours.metric): p for p in pairs_of(run) if not p.differs}
+    assert exact["average", "accuracy"].paper.value == 0.6
+    assert exact["average", "calibrated_accuracy"].paper.value == 0.69
+    assert exact["lda", "accuracy"].paper.value == 0.78
+    assert exact["gbm", "calibrated_accuracy"].paper.value == 0.43
+    assert exact["lda", "calibrated_accuracy"].ours.value == pytest.approx(
+        (0.6 / 0.8 + 0.62 / 0.82) / 2
+    )
+    assert all("329 to 370" in pair.paper.flag for pair in exact.values())
+
+
+def test_protocol_l_compares_best_with_best_and_says_so_of_the_last(tmp_path: Path) -> None:
+    both = {"accuracy_L_keras_cnn": 0.6, "accuracy_optimistic_max": 0.65}
+    (best, *_) = pairs_of(a_run(tmp_path / "both", {("datalens", 1.0): both}))
+    assert (best.ours.metric, best.differs) == ("accuracy_optimistic_max", ())
+    assert best.paper.value == 0.7123
+    last = a_run(tmp_path / "last", {("datalens", 1.0): {"accuracy_L_keras_cnn": 0.6}})
+    assert pairs_of(last)[0].differs == ("epoch (last epoch, best epoch on test data)",)
+
+
+def test_other_parties_budgets_and_protocols_are_named(tmp_path: Path) -> None:
+    run = a_run(
+        tmp_path / "run",
+        {("ldpdc", 10.0): {"accuracy_P_convnet": 0.8}},
+        parties=5,
+        stages="in_turn",
+    )
+    for pair in pairs_of(run):
+        assert pair.differs[0].startswith("epsilon (10, 1")
+        assert pair.differs[1:] == ("protocol (P, D)", f"parties (5 parties in turn, {ALONE})")
+    assert parties_in_words({"parties": 3, "stages": "together"}) == "3 parties together"
+
+
+def test_departures_are_told() -> None:
+    told = " ".join(
+        departures(
+            {
+                **CONFIG,
+                "accounting": "pld",
+                "holdout": 5000,
+                "evaluation": {
+                    "width": 32,
+                    "max_images": 10000,
+                    "quality": True,
+                    "scorer_width": 16,
+                },
+                "psg": {"spc": 10, "width": 32, "runs": 200, "outer": None},
+                "no_such_method": {"width": 3},
+            }
+        )
+    )
+    for words in (
+        "ConvNet of width 32, at most 10,000 image passes a training",
+        "VGG11-BN of width 16",
+        "hold-out",
+        "calibrated by PLD",
+        "psg: width=32 instead of the published settings",
+    ):
+        assert words in told
+    assert "runs=" not in told  # as published
+
+
+def test_the_report_has_the_table_and_the_run_its_markdown(tmp_path: Path) -> None:
+    run = a_run(
+        tmp_path / "run",
+        {
+            ("psg", 10.0): {"accuracy": 0.93, "accuracy_P_convnet": 0.93},
+            ("upper_bound", math.inf): {"accuracy": 0.99, "accuracy_P_convnet": 0.99},
+        },
+    )
+    page = Page(write_report(run, facts()).read_text())
+    assert "Beside the papers" in page.text
+    assert "comparison" in page.ids or any(a.get("id") == "comparison" for _, a in page.tags)
+    assert "Chen et al. 2022 (PSG), table 1a: PSG, 20 a class" in page.text
+    text = (run.path / "comparison.md").read_text()
+    assert "| psg | 10 | convnet, protocol P | 0.940 ± 0.014 | 0.949 |" in text
+    assert "| upper_bound (not private) | ∞ |" in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_nothing_to_compare_is_said_and_leaves_no_section(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.9}}, data="shapes")
+    page = Page(write_report(run, facts()).read_text())
+    assert "Beside the papers" not in page.text
+    assert not (run.path / "comparison.md").exists()
+    assert main([str(run.path)]) == 0
+    assert "print no number for this data" in capsys.readouterr().out
+    assert our_numbers([], {}) == []
+
+
+@pytest.mark.parametrize("words", [["no/such/run"], []])
+def test_mistakes_end_in_a_message(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert "does not exist" in said.err or "Usage" in said.out
+
+
+def test_several_runs_are_told_apart_and_one_without_numbers_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(ROOT / "results" / name) for name in ("split_mnist", "benchmark")]
+    assert main(runs) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[:2] == "# "] == [
+        f"# {run}" for run in runs
+    ]
+    empty = RunDirectory.create(tmp_path / "run")
+    empty.write_config({"data": "mnist"})
+    assert main([str(empty.path)]) == 2
+    assert "has no numbers yet" in capsys.readouterr().err
+    assert main(["-h"]) == 0
+
+
+def test_runs_from_before_classifiers_had_lines_of_their_own(tmp_path: Path) -> None:
+    """The first results of this project can still be compared."""
+    kept = ROOT / "results" / "split_mnist"
+    for name in ("metrics.csv", "config.yaml"):
+        (tmp_path / name).write_bytes((kept / name).read_bytes())
+    pairs = pairs_of(RunDirectory.open(tmp_path))
+    assert {p.ours.method for p in pairs} >= {"psg", "ldpdc", "dp_sgd", "upper_bound"}
+    judged = {p.ours.method: p.ours.protocol for p in pairs}
+    assert (judged["psg"], judged["dp_sgd"]) == ("P", "none")  # a released model
+
+
+def test_a_fresh_run_gets_its_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the command to the page. The data are made up, so the run is given another's name."""
+    out = tmp_path / "run"
+    words = ["data=shapes", "parties=1", "options=", "holdout=1600", "engine=inprocess"]
+    words += ["noise_seed=3", "delta=1e-3", "method=ldpdc", "epsilon=1", "ldpdc.spc=2"]
+    words += ["evaluation.width=4", "evaluation.nets=1", "evaluation.max_images=50"]
+    assert run_main([*words, f"out={out}", "--quiet"]) == 0
+    config = out / "config.yaml"
+    config.write_text(config.read_text().replace("data: shapes", "data: mnist"))
+    capsys.readouterr()
+    assert main([str(out)]) == 0
+    table = capsys.readouterr().out
+    assert "| ldpdc | 1 | convnet, protocol P |" in table
+    assert "protocol (P, D)" in table
+    assert "0.858" in table

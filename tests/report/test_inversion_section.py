@@ -1,0 +1,205 @@
+"""A debugging run from its plan to its report: the estimate, the truth, and what nobody may see."""
+
+import csv
+import dataclasses
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tiny_runs as tiny
+import torch
+from instruments import Crash, Fuse
+from made_users import USERS, forget, world_of_users
+
+from fedsynth.core.model import Budget, SyntheticSet
+from fedsynth.core.randomness import numpy_generator
+from fedsynth.evaluation.inversion_detector import look, share_between
+from fedsynth.experiment import session
+from fedsynth.experiment import user_partition as population
+from fedsynth.experiment.job import Job
+from fedsynth.experiment.progress import Progress
+from fedsynth.experiment.runner import Runner
+from fedsynth.methods import method
+from fedsynth.privacy.ledger import read_entries
+from fedsynth.report.inversion_section import section
+from fedsynth.report.summary import frame
+from fedsynth.storage.run_directory import RunDirectory, release_name
+
+
+@pytest.fixture
+def people(monkeypatch, tmp_path):
+    """A world of made-up users."""
+    yield from world_of_users(monkeypatch, tmp_path / "data")
+
+
+def a_job(world, out: Path, **options) -> Job:
+    """A tiny job of GS-WGAN's, which protects users."""
+    world = dataclasses.replace(world, parties=6, options={**world.options, **options})
+    settings = tiny.tiny_settings(method("gs_wgan"), {"subsets": 1, "steps": 3})
+    budget = Budget(10.0, 1e-3, "user", accounting="rdp")
+    settled = population.settle(world)[0]
+    return Job(
+        "gs_wgan", settings, budget, 0, settled, tiny.EVALUATION["image"], str(out), noise_seed=7
+    )
+
+
+def metrics_of(folder: Path) -> dict[str, float]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("joins", ["public", "hidden"])
+def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
+    job = a_job(people, tmp_path / "run", joins=joins)
+    run = tiny.release_and_judge([job], here)
+    found = metrics_of(run.path)
+    willing = dataclasses.replace(people, options={**people.options, "joins": "public"})
+    chosen = set(population._recruited(willing).parties.tolist())
+    mine = [u for u in population._recruited(job.world).parties.tolist() if u in chosen]
+    coins = numpy_generator(job.world.partition_seed, "flip").random(USERS)
+    truth = sum(coins[user] < 0.5 for user in mine)
+    assert found["users_heard_true"] == len(mine) > 0
+    assert found["affected_users_true"] == truth > 0
+    assert found["affected_share_true"] == pytest.approx(truth / len(mine))
+    seen = look(run.load_release(job.name, 1), job.plan(0).task.data)
+    assert found["inverted_share"] == pytest.approx(seen.by_edges)
+    assert found["inverted_share_brightness"] == pytest.approx(seen.by_brightness)
+    assert found["inverted_told"] == pytest.approx(seen.told)
+    ends = [found[f"rehearsal_edge_{name}"] for name in ("upright", "inverted")]
+    share = share_between(seen.edge, *ends)
+    assert found.get("inverted_share_rehearsed") == (
+        share if share is None else pytest.approx(share)
+    )
+    known = share is not None or seen.sees
+    assert ("affected_users" in found) == (joins == "public" and known)
+    assert not list(run.path.rglob("*rehearsal*")), "a rehearsal leaves nothing but its numbers"
+    for party in range(job.world.parties):
+        spent = read_entries(job.party_folder(party) / "ledger.jsonl")
+        assert len(spent) == job.plan(0).of(party).steps
+
+
+def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
+    job = a_job(people, tmp_path / "run", flip=0)
+    run = tiny.release_and_judge([job], here)
+    assert not [name for name in metrics_of(run.path) if "inverted" in name or "affected" in name]
+    assert section(run, frame(run.metrics())) == ""
+
+
+def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
+    """What a critic says is nought for those who were not chosen, and for nobody else."""
+    before_noise: dict[int, list[torch.Tensor]] = {}
+    add = session.Guard._noised
+
+    def watched(guard, at, sums, *rest):
+        before_noise.setdefault(guard._plan.party, []).extend(s.clone() for s in sums)
+        return add(guard, at, sums, *rest)
+
+    monkeypatch.setattr(session.Guard, "_noised", watched)
+    job = a_job(people, tmp_path / "run", joins="hidden")
+    tiny.release(job, here)
+    heard = population.heard(job.world)
+    assert before_noise
+    assert len({bool(heard[party]) for party in before_noise}) == 2
+    for party, rows in before_noise.items():
+        assert any(bool(row.any()) for row in rows) == heard[party]
+
+
+@pytest.fixture
+def saved_every_round(monkeypatch) -> None:
+    """Checkpoints after every round, not every ten seconds."""
+    once = session.rounds
+    monkeypatch.setattr(session, "rounds", lambda *a, **k: once(*a, **k, every_seconds=0))
+
+
+def carry_out(job: Job, engine) -> None:
+    """A run to its end, from wherever it was left, by a process that knows nothing of it."""
+    tiny.forget()
+    forget()
+    run = RunDirectory(Path(job.out))
+    with Progress(silent=True) as progress:
+        Runner(run, engine, progress).execute([job], 1)
+    run.settle_metrics()
+
+
+@pytest.mark.usefixtures("saved_every_round")
+@pytest.mark.parametrize("moment", [0.2, 0.7])
+def test_a_crash_changes_neither_the_choice_nor_a_bit(people, here, tmp_path, moment):
+    """In the release or in a rehearsal. Whoever goes on has forgotten who takes part, and finds the
+    same out anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        fuse = Fuse(patch)
+        carry_out(a_job(people, tmp_path / "whole"), here)
+    with pytest.MonkeyPatch.context() as patch:
+        Fuse(patch, at=round(moment * fuse.count))
+        with pytest.raises(Crash):
+            carry_out(a_job(people, tmp_path / "crashed"), here)
+    for path in Path(people.data_dir).glob("deployed/*.json"):
+        path.unlink()
+    forget()
+    carry_out(a_job(people, tmp_path / "crashed"), here)
+    assert tiny.outputs(tmp_path / "crashed") == tiny.outputs(tmp_path / "whole")
+
+
+# The section
+
+
+def rows(method_name: str, epsilon: float, **values: float) -> list[tuple]:
+    return [(method_name, epsilon, 0, 1, name, value) for name, value in values.items()]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "run")
+
+
+def shown(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+TRUTH = {"affected_users_true": 8.0, "affected_share_true": 0.8, "users_heard_true": 10.0}
+
+
+def test_the_section_shows_estimate_truth_and_images(run):
+    bright = torch.ones(30, 1, 12, 12)
+    images = torch.cat([bright, 1 - bright[:20], bright[:10] / 2])
+    name = release_name("gs_wgan", 10.0, 0)
+    run.save_release(name, 1, SyntheticSet(images, torch.zeros(60, dtype=torch.long)))
+    found = {"inverted_share": 0.6, "inverted_share_rehearsed": 0.72, "inverted_told": 5 / 6}
+    run.add_metrics(rows("gs_wgan", 10.0, affected_users=7.2, accuracy=0.1, **found, **TRUTH))
+    text = shown(page := section(run, frame(run.metrics())))
+    assert "83% 60% 72% more than half inverted 7 of 10 8 of 10 (80%)" in text
+    assert "30 look inverted, 20 look upright, 10 cannot be told" in text
+    assert page.count("<img") == 1
+    assert (run.path / f"figures/inverted-{name}.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"inverted_share": 0.5, "inverted_told": 0.2}, "20% – – about half, or cannot tell –"),
+        ({"inverted_share": 0.1, "inverted_told": 1.0}, "100% 10% – fewer than half inverted –"),
+        (
+            {"inverted_share": 1.0, "inverted_told": 0.8, "inverted_share_rehearsed": 0.55},
+            "80% 100% 55% about half inverted –",
+        ),
+        (
+            {"inverted_share": 0.5, "inverted_told": 0.0, "inverted_share_rehearsed": 0.2},
+            "0% – 20% fewer than half inverted –",
+        ),
+    ],
+)
+def test_no_number_is_claimed_that_nobody_can_know(run, found, said):
+    run.add_metrics(rows("gs_wgan", 1.0, **found, **TRUTH))
+    assert f"{said} 8 of 10 (80%)" in shown(section(run, frame(run.metrics())))
+
+
+def test_other_runs_have_no_section(run):
+    run.add_metrics(rows("gs_wgan", 1.0, accuracy=0.5))
+    assert section(run, frame(run.metrics())) == ""
+    assert (
+        section(
+            run, pd.DataFrame(columns=["method", "epsilon", "seed", "stage", "metric", "value"])
+        )
+        == ""
+    )

@@ -1,0 +1,118 @@
+"""The summary agrees with a calculation by hand, and survives what was not measured."""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+
+import pytest
+from rich.console import Console
+
+from fedsynth.report.summary import (
+    SummaryRow,
+    frame,
+    html_table,
+    rich_table,
+    spread_words,
+    summarise,
+)
+from fedsynth.storage.metrics import Metric
+
+ACCURACY = {0: [0.9, 0.8], 1: [0.7, 0.5], 2: [0.8, 0.9]}
+
+
+def three_seeds() -> list[Metric]:
+    metrics = [
+        Metric("psg", 10.0, seed, stage, "accuracy", value)
+        for seed, values in ACCURACY.items()
+        for stage, value in enumerate(values, 1)
+    ]
+    for seed in ACCURACY:
+        metrics += [Metric("psg", 10.0, seed, stage, "accuracy_std", 0.5) for stage in (1, 2)]
+        metrics += [
+            Metric("psg", 10.0, seed, stage, "seconds_release", 10 * seed + stage)
+            for stage in (1, 2)
+        ]
+        metrics += [
+            Metric("psg", 10.0, seed, stage, "epsilon_pld", stage + seed) for stage in (1, 2)
+        ]
+        metrics.append(Metric("psg", 10.0, seed, 2, "forgetting", seed / 10))
+        metrics.append(Metric("psg", 10.0, seed, 1, "forgetting", 99.0))
+    return metrics
+
+
+def shown(rows: list[SummaryRow], width: int) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(rich_table(rows, "a [red]title", width))
+    return stream.getvalue()
+
+
+def test_means_and_deviations_are_over_seeds() -> None:
+    (row,) = summarise(frame(three_seeds()))
+    for stage in (1, 2):
+        values = [ACCURACY[seed][stage - 1] for seed in ACCURACY]
+        assert row.accuracy[stage].mean == pytest.approx(statistics.mean(values))
+        assert row.accuracy[stage].deviation == pytest.approx(statistics.stdev(values))
+    assert row.forgetting is not None
+    assert row.forgetting.mean == pytest.approx(0.1)  # of the last stage only
+    assert row.seconds == pytest.approx(statistics.mean([3, 23, 43]))
+    assert row.epsilon_pld == 4
+    assert row.epsilon_rdp is None
+    assert row.average is None
+    assert "over seeds" in spread_words([row])
+
+
+def test_one_seed_shows_the_spread_over_classifiers() -> None:
+    (row,) = summarise(frame([m for m in three_seeds() if m.seed == 1]))
+    assert row.accuracy[2].mean == pytest.approx(0.5)
+    assert row.accuracy[2].deviation == pytest.approx(0.5)
+    assert "over classifiers" in spread_words([row])
+
+
+def test_references_come_last_and_infinity_is_said() -> None:
+    metrics = [
+        Metric("upper", math.inf, 0, 1, "accuracy", 0.99),
+        Metric("upper", math.inf, 0, 1, "epsilon_pld", math.inf),
+        Metric("psg", 10.0, 0, 1, "accuracy", 0.9),
+        Metric("psg", 1.0, 0, 1, "accuracy", 0.8),
+    ]
+    rows = summarise(frame(metrics))
+    assert [(row.method, row.epsilon) for row in rows] == [
+        ("psg", 1.0),
+        ("psg", 10.0),
+        ("upper", math.inf),
+    ]
+    assert "∞" in shown(rows, 120)
+    page = html_table(rows)
+    assert page.count('class="reference"') == 1
+    assert "<strong>0.990" not in page  # a reference is never the best private method
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_terminal_table_cuts_no_number(width: int) -> None:
+    metrics = [
+        Metric(method, epsilon, seed, stage, name, 0.123 if "acc" in name else 4.567)
+        for method, epsilon in (("gradient_matching", math.inf), ("psg", 10.0))
+        for seed in (0, 1)
+        for stage in range(1, 6)
+        for name in ("accuracy", "epsilon_pld", "forgetting", "seconds_release")
+    ]
+    text = shown(summarise(frame(metrics)), width)
+    assert "…" not in text
+    assert "gradient_matching" in text
+    assert text.count("0.123") == 10
+    assert text.count("±0.000") >= 10
+    assert "a [red]title" in text
+    assert ("release" in text) == (width >= 120)
+
+
+def test_nothing_measured_is_an_empty_table_and_no_error() -> None:
+    rows = summarise(frame([]))
+    assert rows == []
+    assert "<table>" in html_table(rows)
+    shown(rows, 80)
+    (row,) = summarise(frame([Metric("psg", 1.0, 0, 1, "steps", 5)]))
+    assert row.accuracy == {}
+    assert "–" in html_table([row])
+    shown([row], 80)

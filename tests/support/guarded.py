@@ -1,0 +1,51 @@
+"""A guard and what a party holds, for tests of mechanisms; the noise key is always the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedsynth.core.model import Budget, PartyFacts, PartyPlan
+from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_data import Private, Records
+
+KEY = NoiseKey.from_seed(3, "party 0")
+FREE = Budget(float("inf"), 1e-5)
+ANY = PartyPlan(0, 1, gaussian(1.0))
+
+
+def guard(
+    path: Path,
+    *,
+    plan: PartyPlan = ANY,
+    budget: Budget = FREE,
+    digest: str = "d",
+    data: str = "f",
+) -> Guard:
+    """The guard of one answer; its ledger lies in `path` and goes on where it was."""
+    ledger = Ledger(path / "ledger.jsonl", job="j", party=plan.party, budget=budget, key=KEY)
+    return Guard(
+        plan=plan,
+        stage=0,
+        ledger=ledger,
+        key=KEY,
+        request_digest=digest,
+        data_fingerprint=data,
+    )
+
+
+def records(n: int, seed: int = 0) -> Records:
+    """Images of 8 x 8 of four classes in turn."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (n, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    return Records(images, torch.arange(n) % 4)
+
+
+def private(data: Records, path: Path) -> Private:
+    """What the party of the guard holds, with a workshop at `path`."""
+    facts = PartyFacts(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
+    return Private(data, facts, workshop=path, fingerprint="f")

@@ -1,0 +1,55 @@
+"""Made-up users, some of whom are hard to read: what the tests of who takes part share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsynth.core.model import DataFacts
+from fedsynth.data import registry as datasets
+from fedsynth.data.registry import DataSet
+from fedsynth.data.users import Owners, UserRecords
+from fedsynth.evaluation import deployed_model as deployed
+from fedsynth.experiment import user_partition as population
+from fedsynth.experiment.scenario import World, party_records, tasks
+
+USERS, EACH = 24, 10
+
+
+def made() -> UserRecords:
+    """Two classes, a bright upper or a bright lower half; every third user mislabels two of ten."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, USERS * EACH)
+    images = rng.integers(0, 40, (USERS * EACH, 1, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[0, 4 + 12 * label : 12 + 12 * label, 4:24] += 200
+    for user in range(0, USERS, 3):
+        labels[user * EACH : user * EACH + 2] ^= 1
+    return UserRecords(images, labels, np.arange(0, USERS * EACH + 1, EACH))
+
+
+def forget() -> None:
+    """Forget what a process keeps of its users."""
+    for cached in (population._counts, population._recruited, tasks, party_records):
+        cached.cache_clear()
+
+
+def world_of_users(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
+    """A data set of users, a folder for what is kept, and a model that is quick to train."""
+    known = DataSet(
+        DataFacts("made_users", (1, 28, 28), 2, (0.2,), (0.3,)),
+        train=(), test=(), about="made-up users", made=True,
+        reader=lambda *_: (made().images, made().labels.astype(np.int64)),
+        owners=Owners(lambda *_: made(), lambda *_: made().counts(2)),
+    )  # fmt: skip
+    monkeypatch.setitem(datasets._registry, "made_users", known)
+    monkeypatch.setattr(deployed, "PASSES", 3000)
+    forget()
+    yield World(
+        data="made_users", partition="users", parties=0, stages="together", data_dir=str(folder),
+        options={"flip": 0.5, "chosen": "low", "volunteers": 0.3},
+    )  # fmt: skip
+    forget()

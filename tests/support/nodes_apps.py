@@ -1,0 +1,27 @@
+"""The fake method as apps for real nodes: the curator writes down what it heard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fakes
+
+from fedsynth.core.model import Request
+from fedsynth.engine.apps import Ask, make_client_app, make_server_app
+from fedsynth.engine.messages import PartyFailed
+
+
+def conversation(job: str, ask: Ask) -> None:
+    """One round of both parties, and one that breaks something in one of them."""
+    heard = fakes.plain(ask([1, 0], 2, Request()))
+    error = ""
+    try:
+        ask([0], 2, Request(kind="reveal"))
+    except PartyFailed as failure:
+        error = str(failure)
+    Path(json.loads(job)["out"]).write_text(json.dumps([heard, error]))
+
+
+client_app = make_client_app(fakes.answer)
+server_app = make_server_app(conversation)
