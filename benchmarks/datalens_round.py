@@ -27,12 +27,12 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fedsynth.core.model import Budget, DataFacts, PartyFacts, Task
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.methods.pate.datalens.config import DataLensConfig
-from fedsynth.methods.pate.datalens.generator import Studio
+from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import Recipe
-from fedsynth.methods.pate.datalens.teachers import Ensemble, Question
+from fedsynth.methods.pate.datalens.teachers import Question, TeacherEnsemble
 from fedsynth.privacy.party_data import Records
 
 IMAGES, CLASSES, TOP = 15, 10, 200
@@ -96,18 +96,20 @@ def our_rounds(teachers: int, dtype: str) -> Callable[[], None]:
     """A party's round."""
     records = Records(*_records(teachers))
     count = len(records.labels)
-    facts = PartyFacts(0, count, dict.fromkeys(range(CLASSES), count // CLASSES))
-    data, classes = DataFacts("mnist", (1, 28, 28), CLASSES, (0.13,), (0.31,)), range(CLASSES)
-    task = Task(data, 0, 1, (facts,), tuple(classes), tuple(classes))
+    info = PartyInfo(0, count, dict.fromkeys(range(CLASSES), count // CLASSES))
+    data, classes = DatasetInfo("mnist", (1, 28, 28), CLASSES, (0.13,), (0.31,)), range(CLASSES)
+    stage = Stage(data, 0, 1, (info,), tuple(classes), tuple(classes))
     cfg = DataLensConfig(teachers=teachers, entries=TOP, dtype=dtype)
-    recipe = Recipe.of(cfg, task, Budget(1.0, 1e-5))
+    recipe = Recipe.of(cfg, stage, Budget(1.0, 1e-5))
     cpu = torch.device("cpu")
-    ensemble = Ensemble(records, teachers, cfg=cfg, recipe=recipe, task=task, key=(0,), device=cpu)
+    ensemble = TeacherEnsemble(
+        records, teachers, cfg=cfg, recipe=recipe, stage=stage, key=(0,), device=cpu
+    )
     ensemble.begin()
     ensemble.threads = 1
-    studio = Studio(cfg, recipe, task, ("benchmark",), cpu)
+    studio = StudentGenerator(cfg, recipe, stage, ("benchmark",), cpu)
     like = torch.empty(0, dtype=ensemble.dtype)
-    asked = Question.of(0, studio.question(0, 0).arrays, recipe, task, like)
+    asked = Question.of(0, studio.question(0, 0).arrays, recipe, stage, like)
 
     def a_round() -> None:
         ensemble.round(dataclasses.replace(asked, number=ensemble.done))

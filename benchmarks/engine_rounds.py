@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import torch
 
-from fedsynth.core.model import Release, Request
+from fedsynth.core.messages import Release, Request
 from fedsynth.engine.apps import Ask
-from fedsynth.engine.base import open_engine
+from fedsynth.experiment.flower_apps import open_job_engine
 
 PARTIES = 100
 WORKERS = 2
@@ -48,7 +48,7 @@ def _seconds(ask: Ask, who: Sequence[int], request: Request) -> float:
 def measure(engine: str, rounds: int) -> dict[tuple[int, int], float]:
     """Seconds a round for every case."""
     times: dict[tuple[int, int], float] = {}
-    with open_engine(
+    with open_job_engine(
         engine,
         workers=WORKERS,
         answer=echo,

@@ -31,29 +31,30 @@ from typing import Any
 
 import psutil
 
-from fedsynth.core.model import Budget, Release, Request
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.types import Budget
 from fedsynth.engine.apps import Ask
-from fedsynth.engine.base import open_engine
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import session
+from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import World
+from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.methods import method
 from fedsynth.methods.gs_wgan.critic import Critic
-from fedsynth.methods.gs_wgan.generator import GeneratorAtCurator
+from fedsynth.methods.gs_wgan.generator import GeneratorTrainer
 from fedsynth.methods.gs_wgan.gs_wgan import AT_ONCE, warm_up
 
 BUDGET = Budget(10.0, 1e-5)
 IDLE = 10.0  # seconds for which nothing is done
 MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
-              (GeneratorAtCurator, "step"), (GeneratorAtCurator, "sample"))  # fmt: skip
+              (GeneratorTrainer, "step"), (GeneratorTrainer, "sample"))  # fmt: skip
 
 
-def make_job(out: Path, world: World, **changes: Any) -> Job:
+def make_job(out: Path, world: ScenarioConfig, **changes: Any) -> Job:
     """GS-WGAN as published but for the sizes of its networks, with a few changes."""
     some = method("gs_wgan")
     settings = {**dataclasses.asdict(some.Config()), "width": 16, "depth": 64, **changes}
-    return Job("gs_wgan", settings, BUDGET, 0, world, EvalSetting(), str(out), 1)
+    return Job("gs_wgan", settings, BUDGET, 0, world, EvaluationConfig(), str(out), 1)
 
 
 # Processor time, noted by every process in files of its own.
@@ -114,16 +115,16 @@ def warm_only(job: str, ask: Ask) -> None:
     plan = made.plan(0)
     parties = session.StageParties(made, 0, ask, ())
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        warm_up(made.config.schedule(plan.task), plan, parties, pool)
+        warm_up(made.config.schedule(plan.stage), plan, parties, pool)
 
 
 def warm_seconds(notes: Path, workers: int, critics: int, steps: int) -> tuple[float, list[float]]:
     """Wall seconds to warm up all critics, and processor seconds of every worker."""
-    world = World(data="mnist", partition="single", parties=1, stages="together")
+    world = ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
     sizes = {"subsets": critics, "steps": critics, "keep": False}
     job = make_job(notes / f"run-{workers}", world, warm=steps, **sizes)
     first = make_job(notes / f"first-{workers}", world, warm=0, **sizes)
-    with open_engine(
+    with open_job_engine(
         "ray", workers=workers, answer=functools.partial(answer, notes), conversation=warm_only
     ) as engine:
         engine.run(first.text(), 1)  # everybody has imported and read what there is
@@ -169,11 +170,11 @@ class Spent:
 
 def loop_spent(notes: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> Spent:
     """What the rounds of a federation take."""
-    world = World(data="mnist", partition="iid", parties=10, stages="together")
+    world = ScenarioConfig(data="mnist", partition="iid", parties=10, stages="together")
     sizes = {"subsets": 10, "warm": 0, "spc": 10, "keep": False, **sizes}
     job = make_job(notes / f"run-{engine}", world, steps=rounds, **sizes)
     first = make_job(notes / f"first-{engine}", world, steps=10, **sizes)
-    with open_engine(
+    with open_job_engine(
         engine,
         workers=2,
         answer=functools.partial(answer, notes),

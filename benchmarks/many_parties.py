@@ -30,17 +30,20 @@ from unittest import mock
 import psutil
 import torch
 
-from fedsynth.core.model import Method, PartyPlan, Plan, Request, SyntheticSet
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
-from fedsynth.engine.base import open_engine
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.experiment.config import Config, resolve
+from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.grid import make_jobs, plans, report_facts
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import need_data
 from fedsynth.experiment.session import StageParties
 from fedsynth.methods import all_methods
+from fedsynth.methods.method import Method
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.report.page import write_report
@@ -66,46 +69,46 @@ class RollCall(Method):
     summary = "A noised sum of the images of some parties, round by round"
     Config = RollCallConfig
 
-    def plan(self, cfg, task, budget):
+    def plan(self, cfg, stage, budget):
         """Every party is asked as often as its turn comes."""
         noise = poisson_gaussian_multiplier(
-            1.0, math.ceil(cfg.rounds * cfg.per_round / len(task.parties)),
+            1.0, math.ceil(cfg.rounds * cfg.per_round / len(stage.parties)),
             budget.epsilon, budget.delta, budget.accounting,
         )  # fmt: skip
         parties = []
-        for place, facts in enumerate(task.parties):
-            visits = len(range(place, cfg.rounds * cfg.per_round, len(task.parties)))
+        for place, info in enumerate(stage.parties):
+            visits = len(range(place, cfg.rounds * cfg.per_round, len(stage.parties)))
             event = repeated(gaussian(noise), visits)
             parties.append(
                 PartyPlan(
-                    facts.party, facts.records, event, steps=max(1, visits),
-                    noise_multiplier=noise, bytes_up=visits * 4 * math.prod(task.data.shape),
+                    info.party, info.records, event, steps=max(1, visits),
+                    noise_multiplier=noise, bytes_up=visits * 4 * math.prod(stage.data.shape),
                 )
             )  # fmt: skip
-        return Plan(self.name, task, budget, tuple(parties), rounds=cfg.rounds)
+        return Plan(self.name, stage, budget, tuple(parties), rounds=cfg.rounds)
 
     def party(self, cfg, plan, private, request, guard):
         """One sum."""
         total = guard.noisy_sum(
             private,
             lambda images, _: images,
-            width=math.prod(plan.task.data.shape),
+            width=math.prod(plan.stage.data.shape),
             bound=1.0,
-            noise_multiplier=plan.of(private.facts.party).noise_multiplier,
+            noise_multiplier=plan.of(private.info.party).noise_multiplier,
             rate=1.0,
         )
         return guard.release({"sum": total})
 
     def serve(self, cfg, plan, parties):
         """Add up what comes."""
-        who, total = parties.who, torch.zeros(math.prod(plan.task.data.shape))
+        who, total = parties.who, torch.zeros(math.prod(plan.stage.data.shape))
         for number in parties.rounds(cfg.rounds, {"total": total}):
             turn = [who[(number * cfg.per_round + i) % len(who)] for i in range(cfg.per_round)]
             for answer in parties.ask(turn, Request(round=number)):
                 total += answer.arrays["sum"]
-        classes = torch.tensor(plan.task.classes)
+        classes = torch.tensor(plan.stage.classes)
         return SyntheticSet(
-            total.reshape(1, *plan.task.data.shape).repeat(len(classes), 1, 1, 1), classes
+            total.reshape(1, *plan.stage.data.shape).repeat(len(classes), 1, 1, 1), classes
         )
 
 
@@ -155,7 +158,11 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
         planned = time.perf_counter()
         run = RunDirectory.create(Path(folder) / "run")
         run.write_config(config.as_dict())
-        with open_engine(engine) as opened, Progress(silent=True) as progress, _Memory() as memory:
+        with (
+            open_job_engine(engine) as opened,
+            Progress(silent=True) as progress,
+            _Memory() as memory,
+        ):
             Runner(run, opened, progress).execute(jobs, 1)
             write_report(run, report_facts(config, jobs, "", []))
         ended = time.perf_counter()

@@ -71,7 +71,8 @@ def our_step(width: int) -> Callable[[int], None]:
 
     import torch
 
-    from fedsynth.core.model import Budget, DataFacts, PartyFacts, PartyPlan
+    from fedsynth.core.plan import PartyPlan
+    from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
     from fedsynth.methods.dpdc.distribution_matching import (
         CondensedImages,
         class_rates,
@@ -82,10 +83,10 @@ def our_step(width: int) -> Callable[[int], None]:
     from fedsynth.privacy.guard import Guard
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.noise import NoiseKey
-    from fedsynth.privacy.party_data import Private, Records
+    from fedsynth.privacy.party_data import PartyData, Records
 
     records = Records(*_records())
-    facts = PartyFacts(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
+    info = PartyInfo(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
     cfg = NDPDCConfig(width=width, spc=SPC, group=GROUP)
     home = Path(tempfile.mkdtemp())
     key = NoiseKey.from_seed(0, "party 0")
@@ -98,11 +99,11 @@ def our_step(width: int) -> Callable[[int], None]:
         request_digest="benchmark",
         data_fingerprint="benchmark",
     )
-    private = Private(records, facts, workshop=home, fingerprint="benchmark")
-    rates = class_rates(GROUP, facts)
-    data = DataFacts("mnist", (1, 28, 28), CLASSES, (0.1307,), (0.3081,))
+    private = PartyData(records, info, workshop=home, fingerprint="benchmark")
+    rates = class_rates(GROUP, info)
+    data = DatasetInfo("mnist", (1, 28, 28), CLASSES, (0.1307,), (0.3081,))
     condensed = CondensedImages(cfg, data, rates, ("benchmark",))
-    scale = expected_records(rates, facts) / SPC
+    scale = expected_records(rates, info) / SPC
     always_open.enter_context(guard.reserve(poisson(max(rates.values()), gaussian(NOISE)), 10_000))
 
     def step(number: int) -> None:

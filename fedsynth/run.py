@@ -109,7 +109,7 @@ def _run(command: Command, arguments: list[str]) -> int:
 
     overrides = parse_overrides(command.overrides)
     if command.resume is not None:
-        from fedsynth.experiment.launch import begun, resume
+        from fedsynth.cli.launch import begun, resume
 
         if "--plan" in command.flags:
             print_plan(begun(Path(command.resume), overrides))
@@ -119,7 +119,7 @@ def _run(command: Command, arguments: list[str]) -> int:
     if "--plan" in command.flags:
         print_plan(config)
         return 0
-    from fedsynth.experiment.launch import start
+    from fedsynth.cli.launch import start
 
     return start(config, arguments, "--quiet" in command.flags)
 

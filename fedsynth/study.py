@@ -20,9 +20,9 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from fedsynth.cli.launch import RESUMABLE
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.experiment.config import PRESETS, Config, parse_overrides, resolve
-from fedsynth.experiment.launch import RESUMABLE
 from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.summary import epsilon_words, frame
 from fedsynth.run import print_plan

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedsynth.engine.base import Engine, open_engine
+from fedsynth.engine.base import Engine
+from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.privacy import guard
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,21 +20,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def here() -> Iterator[Engine]:
     """Everything in this process."""
-    with open_engine("inprocess") as engine:
+    with open_job_engine("inprocess") as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def one_worker() -> Iterator[Engine]:
     """Ray with one worker. It asks Ray for no CPU, so that other tests' workers are no trouble."""
-    with open_engine("ray", workers=1, num_cpus=0) as engine:
+    with open_job_engine("ray", workers=1, num_cpus=0) as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def two_workers(one_worker: Engine) -> Iterator[Engine]:
     """Ray with two workers, beside the one."""
-    with open_engine("ray", workers=2, num_cpus=0) as engine:
+    with open_job_engine("ray", workers=2, num_cpus=0) as engine:
         yield engine
 
 

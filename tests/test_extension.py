@@ -11,7 +11,7 @@ import tiny_runs as tiny
 import torch
 
 from fedsynth import methods
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import datasets as sets
 from fedsynth.data import registry as datasets
 from fedsynth.experiment.job import _parse, _plan
@@ -95,7 +95,7 @@ def test_the_method_keeps_the_contract(new_file, here, tmp_path):
         (share,) = job.plan(stage).parties
         entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
         assert flatten(total(entries)) == flatten(share.event)
-        assert share.bytes_up == len(job.plan(stage).task.classes) * (4 * 28 * 28 + 8)
+        assert share.bytes_up == len(job.plan(stage).stage.classes) * (4 * 28 * 28 + 8)
 
 
 def test_the_scenario(new_file, capsys, tmp_path):
@@ -125,11 +125,11 @@ def test_the_data_set(new_file, capsys):
     assert name in datasets.names()
     for split in datasets.SPLITS:
         images, labels = datasets.load(name, split)
-        assert images.shape[1:] == datasets.info(name).facts.shape
+        assert images.shape[1:] == datasets.find(name).info.shape
         pixels = images.double() / 255
-        assert abs(float(pixels.mean()) - datasets.info(name).facts.mean[0]) < 0.02
-        assert abs(float(pixels.std()) - datasets.info(name).facts.std[0]) < 0.02
-        assert len(labels) == sum(datasets.info(name).class_counts(split))
+        assert abs(float(pixels.mean()) - datasets.find(name).info.mean[0]) < 0.02
+        assert abs(float(pixels.std()) - datasets.find(name).info.std[0]) < 0.02
+        assert len(labels) == sum(datasets.find(name).class_counts(split))
     assert f"data={name}" in command
     words = [*command.split(), *CHEAP, "method=ldpdc", "epsilon=10", "out=run"]
     assert main([*words, "--quiet"]) == 0

@@ -69,7 +69,7 @@ insecure = true
 """
 
 
-def write_app(folder: Path, apps: str = "fedsynth.engine.apps") -> None:
+def write_app(folder: Path, apps: str = "fedsynth.experiment.flower_apps") -> None:
     """Write the folder that `flwr run` takes; it names `client_app` and `server_app` of a module
     that every node has installed."""
     package = folder / "fedsynthapp"
@@ -83,7 +83,11 @@ def write_app(folder: Path, apps: str = "fedsynth.engine.apps") -> None:
 
 
 def rehearse(
-    job: Path, parties: int, *, timeout: float = 600.0, apps: str = "fedsynth.engine.apps"
+    job: Path,
+    parties: int,
+    *,
+    timeout: float = 600.0,
+    apps: str = "fedsynth.experiment.flower_apps",
 ) -> None:
     """Run a job on one SuperLink and `parties` SuperNodes on this machine, to its end.
 

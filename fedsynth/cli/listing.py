@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from fedsynth.core.settings import describe
 from fedsynth.data import partition
 from fedsynth.data import registry as datasets
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import RunConfig
-from fedsynth.experiment.scenario import World
+from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_files
 from fedsynth.methods import all_methods
 
@@ -39,16 +39,16 @@ def catalogue() -> str:
             (name, str(read_yaml(path).get("about", ""))) for name, path in scenario_files().items()
         ],
         "Methods (method=)": [(m.name, m.summary) for m in methods],
-        "Data sets (data=)": [(n, datasets.info(n).about) for n in datasets.names()],
-        "Partitioners (partition=)": [(n, partition.info(n).about) for n in partition.names()],
+        "Data sets (data=)": [(n, datasets.find(n).about) for n in datasets.names()],
+        "Partitioners (partition=)": [(n, partition.find(n).about) for n in partition.names()],
     }
     return "\n\n".join(f"{title}\n{_lines(rows)}" for title, rows in parts.items())
 
 
 def keys() -> str:
     """Every key with its default and its line of documentation."""
-    text = _lines(_rows(RunConfig) + _rows(World))
-    text += "\n\nEvaluation\n" + _lines(_rows(EvalSetting, "evaluation."))
+    text = _lines(_rows(RunConfig) + _rows(ScenarioConfig))
+    text += "\n\nEvaluation\n" + _lines(_rows(EvaluationConfig, "evaluation."))
     for m in all_methods().values():
         rows = _rows(m.Config, f"{m.name}.")
         if rows:

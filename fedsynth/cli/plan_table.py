@@ -8,20 +8,22 @@ from dataclasses import replace
 from dp_accounting import DpEvent
 from rich.table import Table
 
-from fedsynth.core.model import PartyPlan, Plan, Work
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import ComputeCost
 from fedsynth.experiment.evaluation_cost import (
     answer_seconds,
     judging_seconds,
     quality_seconds,
     scorer_training_seconds,
 )
-from fedsynth.experiment.grid import paper_epsilon, plans, published
+from fedsynth.experiment.grid import paper_epsilon, plans
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
 from fedsynth.experiment.release_cost import seconds, work_seconds
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.guard import CURATOR
 from fedsynth.report.party_groups import CROWD, alike, span, who
+from fedsynth.report.report_data import published
 
 TESTS = 10_000  # test images of all classes, about
 
@@ -62,13 +64,13 @@ def _cells(
     job: Job, plan: Plan, shares: Sequence[PartyPlan], view: str, event: DpEvent
 ) -> list[str]:
     share, delta = shares[0], job.budget.delta
-    private = job.the_method.private
-    work = [work for one in shares for work in one.work]
-    time = work_seconds((*work, *_shared(plan)), plan.task.data)
+    private = job.method_impl.private
+    work = [work for one in shares for work in one.cost]
+    time = work_seconds((*work, *_shared(plan)), plan.stage.data)
     return [
         job.method,
         f"{job.budget.epsilon:g}",
-        str(plan.task.stage + 1),
+        str(plan.stage.index + 1),
         who([one.party for one in shares]),
         span(one.records for one in shares),
         f"{share.sampling_rate:.5f}" if private else "-",
@@ -84,9 +86,9 @@ def _cells(
     ]
 
 
-def _shared(plan: Plan) -> tuple[Work, ...]:
+def _shared(plan: Plan) -> tuple[ComputeCost, ...]:
     """The curator's work, counted once: with its first party."""
-    return plan.curator_work if len(plan.parties) == 1 else ()
+    return plan.server_cost if len(plan.parties) == 1 else ()
 
 
 def _caption(jobs: list[Job]) -> str:
@@ -106,14 +108,14 @@ def evaluation_seconds(job: Job) -> float:
     appraising its images."""
     total, images = 0.0, 0
     for plan in plans(job):
-        facts = plan.task.data
-        tests = TESTS * len(plan.task.seen) // facts.classes
+        info = plan.stage.data
+        tests = TESTS * len(plan.stage.seen) // info.classes
         if hands_on_a_model(job):
-            total += tests * answer_seconds("convnet", job.evaluation.width, facts)
+            total += tests * answer_seconds("convnet", job.evaluation.width, info)
             continue
         images += released_images(job, plan)
-        total += judging_seconds(job.evaluation, facts, max(1, images), tests)
-        total += quality_seconds(job.evaluation, facts, max(1, images), TESTS)
+        total += judging_seconds(job.evaluation, info, max(1, images), tests)
+        total += quality_seconds(job.evaluation, info, max(1, images), TESTS)
     return total
 
 
@@ -125,16 +127,16 @@ def once_seconds(jobs: list[Job]) -> float:
     setting, total, records = judged[0].evaluation, 0.0, 0
     for plan in plans(judged[0]):
         records += sum(share.records for share in plan.parties)
-        tests = TESTS * len(plan.task.seen) // plan.task.data.classes
+        tests = TESTS * len(plan.stage.seen) // plan.stage.data.classes
         if setting.rules.calibrated:
-            total += judging_seconds(replace(setting, nets=1), plan.task.data, records, tests)
-    return total + scorer_training_seconds(setting, plans(judged[0])[0].task.data, records)
+            total += judging_seconds(replace(setting, nets=1), plan.stage.data, records, tests)
+    return total + scorer_training_seconds(setting, plans(judged[0])[0].stage.data, records)
 
 
 def hands_on_a_model(job: Job) -> bool:
     """Whether a job ends in a model, which is tested as it is: a private method without images a
     class."""
-    return job.the_method.private and not hasattr(job.config, "spc")
+    return job.method_impl.private and not hasattr(job.config, "spc")
 
 
 def released_images(job: Job, plan: Plan) -> int:
@@ -145,13 +147,13 @@ def released_images(job: Job, plan: Plan) -> int:
     sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
     if not hasattr(job.config, "spc"):
         return sent
-    drawn = job.config.spc * len(plan.task.classes)
+    drawn = job.config.spc * len(plan.stage.classes)
     return max(sent, drawn) if plan.rounds == 1 else drawn
 
 
 def _image_bytes(job: Job, plan: Plan) -> int:
-    channels, height, width = plan.task.data.shape
-    return channels * height * width * (4 if job.the_method.private else 1) + 8
+    channels, height, width = plan.stage.data.shape
+    return channels * height * width * (4 if job.method_impl.private else 1) + 8
 
 
 def size(count: int) -> str:

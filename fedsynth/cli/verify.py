@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import UNITS
 from fedsynth.privacy.accounting.accountant import cross_check, epsilon
 from fedsynth.privacy.accounting.events import describe
 from fedsynth.privacy.accounting.gdp import check_delta
@@ -53,7 +53,7 @@ def unit_of(ledger: Path) -> str:
     """What the run protects by its own configuration, found in the folders above the ledger."""
     for folder in ledger.resolve().parents[:DEPTH]:
         unit = _config_in(folder).get("unit")
-        if unit in UNITS:
+        if unit in tuple(Unit):
             return str(unit)
     return "unit not in the ledger (--unit names it)"
 
@@ -104,7 +104,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
     )
-    parser.add_argument("--unit", choices=UNITS, help="what is protected; default: as the run says")
+    parser.add_argument(
+        "--unit", choices=tuple(Unit), help="what is protected; default: as the run says"
+    )
     options = parser.parse_args(words)
     try:
         check_delta(options.delta)

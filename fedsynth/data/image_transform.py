@@ -8,26 +8,27 @@ import dataclasses
 import torch
 from torch.nn import functional
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import IMAGE, DataFacts
+from fedsynth.core.types import DatasetInfo
 
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are
 _AT_ONCE = 4096  # images
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class ImageTransform:
     """What images are turned into; the default leaves them as they are."""
 
     side: int | None = None
     grey: bool = False
 
-    def facts(self, data: DataFacts) -> DataFacts:
+    def info(self, data: DatasetInfo) -> DatasetInfo:
         """What is public about the data afterwards. The deviation of a grey pixel is not published;
         the mean of the channels' stands for it."""
         if self.side is None and not self.grey:
             return data
-        if data.kind != IMAGE:
+        if data.kind != DataKind.IMAGE:
             keys = [f"resize={self.side}"] * (self.side is not None) + ["grey=true"] * self.grey
             raise UserError(f"{' and '.join(keys)} is for images, and data={data.name} is a table.")
         channels, height, width = data.shape

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 
 
 @dataclass(frozen=True)
-class Scale:
+class Normalizer:
     """x -> (x - mean) / std per channel, and back. Constants from the literature, never from the
     data at hand, so scaling tells nothing about it."""
 
@@ -18,15 +18,15 @@ class Scale:
     std: tuple[float, ...]
 
     @staticmethod
-    def standard(facts: DataFacts) -> Scale:
+    def standard(info: DatasetInfo) -> Normalizer:
         """The data set's published mean and standard deviation."""
-        return Scale(facts.mean, facts.std)
+        return Normalizer(info.mean, info.std)
 
     @staticmethod
-    def symmetric(facts: DataFacts) -> Scale:
+    def symmetric(info: DatasetInfo) -> Normalizer:
         """[0, 1] to [-1, 1], so that a record's norm is bounded by the root of its size."""
-        half = (0.5,) * len(facts.mean)
-        return Scale(half, half)
+        half = (0.5,) * len(info.mean)
+        return Normalizer(half, half)
 
     def to_network(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels in [0, 1] to network units."""

@@ -57,7 +57,7 @@ def names() -> tuple[str, ...]:
     return tuple(_registry)
 
 
-def info(name: str) -> Partitioner:
+def find(name: str) -> Partitioner:
     """A partitioner by name."""
     if name not in _registry:
         raise unknown("partitioner", name, _registry)
@@ -83,7 +83,7 @@ def counts(
     >>> counts("iid", [10, 10], 4, numpy_generator(0, "partition")).sum(1)
     array([5, 5, 5, 5])
     """
-    chosen = info(name)
+    chosen = find(name)
     for option in options:
         if option not in chosen.options:
             raise (

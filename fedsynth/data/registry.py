@@ -3,7 +3,7 @@
 A newcomer adds a data set with one function, in a file of its own in `data/sets`:
 
     @dataset(
-        DataFacts("mine", (1, 28, 28), classes=2, mean=(0.5,), std=(0.5,)),
+        DatasetInfo("mine", (1, 28, 28), classes=2, mean=(0.5,), std=(0.5,)),
         train=(50, 60), test=(9, 8), about="what it is",
     )
     def mine(split, data_dir):
@@ -27,11 +27,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError, unknown
-from fedsynth.core.model import TABLE, DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import datasets as sets
 from fedsynth.data.formats import npz
-from fedsynth.data.users import Owners
+from fedsynth.data.users import UserIndex
 
 SPLITS = ("train", "test")
 
@@ -43,19 +44,19 @@ Counter = Callable[[str, str | Path | None], tuple[int, ...]]
 class DataSet:
     """A data set as everybody may know it, and how those who hold it read it."""
 
-    facts: DataFacts
+    info: DatasetInfo
     train: tuple[int, ...]  # records of each class, published; none: they depend on the files
     test: tuple[int, ...]
     about: str
     made: bool  # drawn by a program, not collected
     reader: Reader
-    owners: Owners | None = None  # of data whose records belong to users: partition=users
+    owners: UserIndex | None = None  # of data whose records belong to users: partition=users
     counted: Counter | None = None  # class counts of a split from a published list
 
     @property
     def name(self) -> str:
         """The name in `data=...`."""
-        return self.facts.name
+        return self.info.name
 
     def class_counts(
         self, split: str = "train", data_dir: str | Path | None = None
@@ -77,21 +78,21 @@ _registry: dict[str, DataSet] = {}
 
 
 def dataset(
-    facts: DataFacts,
+    info: DatasetInfo,
     train: tuple[int, ...],
     test: tuple[int, ...],
     about: str,
     *,
     made: bool = False,
-    owners: Owners | None = None,
+    owners: UserIndex | None = None,
     counted: Counter | None = None,
 ) -> Callable[[Reader], Reader]:
     """Register a reader `(split, data_dir) -> (images, labels)` and what is public of its data."""
 
     def register(reader: Reader) -> Reader:
-        if facts.name in _registry:
-            raise ValueError(f"there are two data sets named {facts.name!r}")
-        _registry[facts.name] = DataSet(facts, train, test, about, made, reader, owners, counted)
+        if info.name in _registry:
+            raise ValueError(f"there are two data sets named {info.name!r}")
+        _registry[info.name] = DataSet(info, train, test, about, made, reader, owners, counted)
         return reader
 
     return register
@@ -102,10 +103,10 @@ def names() -> tuple[str, ...]:
     return tuple(_registry)
 
 
-def info(name: str) -> DataSet:
+def find(name: str) -> DataSet:
     """What is public about a data set. Reads no data (of "file:" sets only shapes and labels).
 
-    >>> info("mnist").facts.shape, info("mnist").class_counts()[5]
+    >>> find("mnist").info.shape, find("mnist").class_counts()[5]
     ((1, 28, 28), 5421)
     """
     if name.startswith(npz.PREFIX):
@@ -117,9 +118,9 @@ def info(name: str) -> DataSet:
 
 def _of_file(name: str) -> DataSet:
     """A user's own arrays. Here the labels are read, and their counts are taken for public."""
-    facts, train, test = npz.describe(name)
+    info, train, test = npz.describe(name)
     return DataSet(
-        facts,
+        info,
         train,
         test,
         about=f"your own arrays in {name.removeprefix(npz.PREFIX)}; class counts taken for public",
@@ -136,19 +137,19 @@ def load(
 
     What is returned has the public shape and class counts, or a UserError says how it differs.
     """
-    known = info(name)
+    known = find(name)
     _check_split(split)
     images, labels = known.reader(split, data_dir)
     if wrong := _wrong(known, images, labels):
         raise UserError(f"the {split} split of {name} is not what is published: {wrong}.")
-    found = tuple(np.bincount(labels, minlength=known.facts.classes).tolist())
+    found = tuple(np.bincount(labels, minlength=known.info.classes).tolist())
     published = (known.train if split == "train" else known.test) or found
     if known.counted is not None:
         published = known.class_counts(split, data_dir)
-    if found != published or images.shape != (len(labels), *known.facts.shape):
+    if found != published or images.shape != (len(labels), *known.info.shape):
         raise UserError(
             f"the {split} split of {name} is not what is published: expected images of shape "
-            f"{known.facts.shape} and class counts {published}, found "
+            f"{known.info.shape} and class counts {published}, found "
             f"{images.shape[1:]} and {found}."
         )
     mine = images if images.flags.writeable else images.copy()  # a memory map stays on disk
@@ -157,15 +158,15 @@ def load(
 
 def _wrong(known: DataSet, images: np.ndarray, labels: np.ndarray) -> str:
     """What no reader may hand over, by its place and not by its value; empty if all is well."""
-    table = known.facts.kind == TABLE
+    table = known.info.kind == DataKind.TABLE
     wanted = np.float32 if table else np.uint8
     if images.dtype != wanted:
         return f"records must be {np.dtype(wanted)}, and are {images.dtype}"
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         return f"labels must be whole numbers [n], and are {labels.dtype} {list(labels.shape)}"
-    outside = np.flatnonzero((labels < 0) | (labels >= known.facts.classes))
+    outside = np.flatnonzero((labels < 0) | (labels >= known.info.classes))
     if len(outside):
-        last = known.facts.classes - 1
+        last = known.info.classes - 1
         return f"the label of record {outside[0]} is not one of 0 to {last} ({len(outside)} are so)"
     if not table:
         return ""
@@ -173,7 +174,7 @@ def _wrong(known: DataSet, images: np.ndarray, labels: np.ndarray) -> str:
     if not len(bad):
         return ""
     record, column = (int(place) for place in bad[0][:2])
-    return f"column {known.facts.columns[column].name!r} of record {record} is not from 0 to 1"
+    return f"column {known.info.columns[column].name!r} of record {record} is not from 0 to 1"
 
 
 def _check_split(split: str) -> None:

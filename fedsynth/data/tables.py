@@ -7,14 +7,17 @@ the largest code. Nothing here looks at how the data at hand are spread.
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, Column, DataFacts
+from fedsynth.core.types import Column, DatasetInfo
 
 
 def table_facts(
@@ -23,17 +26,17 @@ def table_facts(
     classes: int,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-) -> DataFacts:
+) -> DatasetInfo:
     """The facts of a table; without published means and deviations of the encoded columns, those
     of numbers that are spread evenly over [0, 1]."""
     width = len(columns)
-    return DataFacts(
+    return DatasetInfo(
         name,
         (width, 1, 1),
         classes,
         tuple(mean or [0.5] * width),
         tuple(std or [12**-0.5] * width),
-        kind=TABLE,
+        kind=DataKind.TABLE,
         columns=tuple(columns),
     )
 
@@ -86,37 +89,41 @@ def decoded(column: Column, values: torch.Tensor) -> list[str]:
     return [f"{number:.6g}" for number in numbers.tolist()]
 
 
-def as_csv(facts: DataFacts, rows: torch.Tensor, labels: torch.Tensor) -> str:
+def as_csv(info: DatasetInfo, rows: torch.Tensor, labels: torch.Tensor) -> str:
     """A released table as a spreadsheet reads it: a header, then a line a record."""
-    written = [decoded(c, rows[:, i].flatten()) for i, c in enumerate(facts.columns)]
+    written = [decoded(c, rows[:, i].flatten()) for i, c in enumerate(info.columns)]
     written.append([str(label) for label in labels.tolist()])
-    lines = [",".join(map(_quoted, [*(c.name for c in facts.columns), "label"]))]
-    lines += [",".join(map(_quoted, line)) for line in zip(*written, strict=True)]
-    return "\n".join(lines) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*(c.name for c in info.columns), "label"])
+    writer.writerows(zip(*written, strict=True))
+    return text.getvalue()
 
 
-def one_hot(facts: DataFacts, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def one_hot(info: DatasetInfo, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The numbers [n, numeric columns] in [0, 1], and beside them the categories of all categorical
     columns as ones among zeros [n, sum of categories], columns in their order."""
     flat = rows.flatten(1)
-    numeric = [i for i, c in enumerate(facts.columns) if not c.categories]
+    numeric = [i for i, c in enumerate(info.columns) if not c.categories]
     parts = [
         functional.one_hot(codes(c, flat[:, i]), len(c.categories)).to(flat)
-        for i, c in enumerate(facts.columns)
+        for i, c in enumerate(info.columns)
         if c.categories
     ]
     return flat[:, numeric], torch.cat([flat[:, :0], *parts], dim=1)
 
 
-def from_one_hot(facts: DataFacts, numbers: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+def from_one_hot(
+    info: DatasetInfo, numbers: torch.Tensor, categories: torch.Tensor
+) -> torch.Tensor:
     """The way back, [n, columns, 1, 1]: of every column the category with the largest value."""
-    kinds = [len(c.categories) for c in facts.columns if c.categories]
+    kinds = [len(c.categories) for c in info.columns if c.categories]
     found = iter(
         part.argmax(1).to(numbers) / max(1, part.shape[1] - 1)
         for part in (categories.split(kinds, dim=1) if kinds else ())
     )
     given = iter(numbers.unbind(1))
-    ready = [next(found) if c.categories else next(given) for c in facts.columns]
+    ready = [next(found) if c.categories else next(given) for c in info.columns]
     return torch.stack(ready, dim=1)[:, :, None, None]
 
 
@@ -129,8 +136,3 @@ def _number(value: object) -> float:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-
-
-def _quoted(text: str) -> str:
-    """A field of a CSV file: quoted where it must be."""
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n') else text

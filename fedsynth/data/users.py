@@ -17,7 +17,9 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 
 Folder = str | Path | None
-Hand = Callable[[int, np.ndarray], np.ndarray]  # a user's number and images -> as that user writes
+UserTransform = Callable[
+    [int, np.ndarray], np.ndarray
+]  # a user's number and images -> as that user writes
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class UserRecords:
     labels: np.ndarray  # int64 [n]
     offsets: np.ndarray  # int64 [users + 1]
     order: np.ndarray | None = None  # int64 [n]; none: the records lie user after user
-    hand: Hand | None = None  # applied to what a user reads
+    hand: UserTransform | None = None  # applied to what a user reads
 
     @property
     def users(self) -> int:
@@ -53,7 +55,7 @@ class UserRecords:
 
 
 @dataclass(frozen=True)
-class Owners:
+class UserIndex:
     """How a data set tells who owns its records.
 
     `read(parties, data_dir)` gives the training records; `counts` the same without reading an

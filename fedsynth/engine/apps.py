@@ -1,8 +1,8 @@
 """The ServerApp and the ClientApp: plain Flower apps that know nothing of the engine.
 
-They run unchanged on every grid of fedsynth, in Flower's simulation and on real nodes, where
-`server_app` and `client_app` are what a FAB names. Parties are addressed by partition, never by
-Flower's random node ids. A party sends a `Release` made for it or an error without private text,
+They run unchanged on every grid of fedsynth, in Flower's simulation and on real nodes
+(`experiment.flower_apps` has those that a FAB names). Parties are addressed by partition, never by
+Flower's random node ids. A party sends a `Release` made for it, or an error without private text,
 and nothing else.
 """
 
@@ -23,7 +23,7 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid, ServerApp
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Release, Request
+from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import (
     ANSWER,
     FAILED,
@@ -36,7 +36,7 @@ from fedsynth.engine.messages import (
     PartyLost,
     PartyRefused,
     PartyTimeout,
-    Question,
+    RequestId,
     decode_release,
     decode_request,
     encode_release,
@@ -48,7 +48,7 @@ Answer = Callable[[str, int, int, Request], Release]
 
 
 class Ask(Protocol):
-    """`Curator.ask`."""
+    """`PartyConnections.ask`."""
 
     def __call__(
         self,
@@ -150,7 +150,7 @@ def read_job(run_config: Mapping[str, object]) -> str:
         raise UserError(f"job={job!r} cannot be read: {error.strerror}") from None
 
 
-class Curator:
+class PartyConnections:
     """The curator's side of the wire: finds the parties, asks them and checks every reply."""
 
     def __init__(self, grid: Grid, parties: int, timeout: float) -> None:
@@ -181,7 +181,7 @@ class Curator:
         if not who:
             return []
         alike = request if isinstance(request, Request) else request[who[0]]
-        question = Question(stage, alike.kind, alike.round, next(self._serials))
+        question = RequestId(stage, alike.kind, alike.round, next(self._serials))
         if isinstance(request, Request):
             contents = dict.fromkeys((nodes[p] for p in who), encode_request(request, question))
         else:
@@ -280,25 +280,7 @@ def make_server_app(conversation: Conversation) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         """Run the curator's side."""
         config = context.run_config
-        curator = Curator(grid, int(config["parties"]), float(config["timeout"]))
+        curator = PartyConnections(grid, int(config["parties"]), float(config["timeout"]))
         conversation(read_job(config), curator.ask)
 
     return app
-
-
-def session_answer(job: str, party: int, stage: int, request: Request) -> Release:
-    """What a real party does; the session is imported when the first request arrives."""
-    from fedsynth.experiment.session import party_answer
-
-    return party_answer(job, party, stage, request)
-
-
-def session_conversation(job: str, ask: Ask) -> None:
-    """What the real curator does."""
-    from fedsynth.experiment.session import conversation
-
-    conversation(job, ask)
-
-
-client_app = make_client_app(session_answer)
-server_app = make_server_app(session_conversation)

@@ -56,7 +56,7 @@ class Engine(ABC):
 
 
 @dataclass(frozen=True)
-class _Sides:
+class _Handlers:
     """What happens inside a party, what happens at the curator, and how long to wait."""
 
     answer: Answer
@@ -69,7 +69,7 @@ class InProcessEngine(Engine):
 
     workers = 1
 
-    def __init__(self, sides: _Sides) -> None:
+    def __init__(self, sides: _Handlers) -> None:
         from fedsynth.engine.apps import make_client_app
         from fedsynth.engine.local_grid import PartyHost
 
@@ -98,7 +98,7 @@ class FlowerEngine(Engine):
     """Flower's own simulation, one job at a time; it starts and stops Ray for each of them.
     Jobs of `submit` run in this process."""
 
-    def __init__(self, sides: _Sides, workers: int, num_cpus: float, num_gpus: float) -> None:
+    def __init__(self, sides: _Handlers, workers: int, num_cpus: float, num_gpus: float) -> None:
         self._sides = sides
         self.workers = workers
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
@@ -136,7 +136,7 @@ class RayEngine(Engine):
 
     def __init__(
         self,
-        sides: _Sides,
+        sides: _Handlers,
         workers: int,
         num_cpus: float,
         num_gpus: float,
@@ -188,7 +188,7 @@ class RayEngine(Engine):
         self._session.close()
 
 
-def _serve(sides: _Sides, grid: LocalGrid) -> None:
+def _serve(sides: _Handlers, grid: LocalGrid) -> None:
     from flwr.app import Context, RecordDict, UserConfig
 
     from fedsynth.engine.apps import make_server_app
@@ -227,14 +227,14 @@ def open_engine(
     timeout: float = DEFAULT_TIMEOUT,
     address: str | None = None,
     sticky: bool = False,
-    answer: Answer | None = None,
-    conversation: Conversation | None = None,
+    answer: Answer,
+    conversation: Conversation,
 ) -> Iterator[Engine]:
     """Start the engine `name` and stop it, with all its processes, at the end of the block.
 
     `workers` processes (default: one a CPU) get `num_cpus` and `num_gpus` each; `timeout` is what
     a party may take for one answer, in seconds; `address` joins a running Ray cluster. `answer` and
-    `conversation` are what happens inside a party and at the curator; by default the session's.
+    `conversation` are what happens inside a party and at the server.
     """
     workers = (os.cpu_count() or 1) if workers is None else workers
     _check(
@@ -249,11 +249,10 @@ def open_engine(
         processes = 1 if name == "inprocess" else workers
         require_gpus(processes * num_gpus, torch.cuda.device_count(), "this machine")
     prepare_worker()
-    from fedsynth.engine.apps import session_answer, session_conversation
     from fedsynth.engine.flower_compat import quiet_flower
 
     quiet_flower()
-    how = _Sides(answer or session_answer, conversation or session_conversation, timeout)
+    how = _Handlers(answer, conversation, timeout)
     engine: Engine
     if name == "inprocess":
         engine = InProcessEngine(how)

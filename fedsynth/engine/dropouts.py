@@ -16,7 +16,7 @@ from typing import Any
 from fedsynth.storage.files import atomic_write, disk_errors
 
 
-class Absence:
+class DropoutRegistry:
     """Who is gone in one stage; kept in a file of the curator."""
 
     def __init__(self, path: Path) -> None:
@@ -68,4 +68,4 @@ class Absence:
 
 def gone(path: Path) -> dict[int, str]:
     """Parties that dropped out, with the reason, from the curator's file."""
-    return Absence(path).reasons
+    return DropoutRegistry(path).reasons

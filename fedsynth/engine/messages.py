@@ -19,7 +19,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays, Numbers, Release, Request
+from fedsynth.core.messages import Arrays, Numbers, Release, Request
 
 ANSWER = "query.answer"
 WHO_ARE_YOU = "query.who"
@@ -75,7 +75,7 @@ class BadRequest(UserError):
 
 
 @dataclass(frozen=True)
-class Question:
+class RequestId:
     """Which question a message belongs to: repeated by the reply, compared by the curator."""
 
     stage: int
@@ -122,7 +122,7 @@ def _encode_numbers(numbers: Numbers) -> ConfigRecord:
 
 
 def _pack(
-    question: Question, arrays: Arrays, numbers: Numbers, more: Mapping[str, Any]
+    question: RequestId, arrays: Arrays, numbers: Numbers, more: Mapping[str, Any]
 ) -> RecordDict:
     envelope = ConfigRecord(
         {
@@ -157,7 +157,7 @@ def _field(envelope: ConfigRecord, name: str, kind: type) -> Any:
 
 def _unpack(
     content: RecordDict,
-) -> tuple[Question, ConfigRecord, dict[str, torch.Tensor], dict[str, int | float | str | bool]]:
+) -> tuple[RequestId, ConfigRecord, dict[str, torch.Tensor], dict[str, int | float | str | bool]]:
     if set(content) != {_ENVELOPE, _ARRAYS, _NUMBERS}:
         raise ValueError(f"records {sorted(content)} instead of envelope, arrays and numbers")
     envelope, arrays, values = content[_ENVELOPE], content[_ARRAYS], content[_NUMBERS]
@@ -167,7 +167,7 @@ def _unpack(
         and isinstance(values, ConfigRecord)
     ):
         raise ValueError("a record of the wrong type")
-    question = Question(
+    question = RequestId(
         _field(envelope, "stage", int),
         _field(envelope, "kind", str),
         _field(envelope, "round", int),
@@ -188,12 +188,12 @@ def _unpack(
     return question, envelope, tensors, numbers
 
 
-def encode_request(request: Request, question: Question) -> RecordDict:
+def encode_request(request: Request, question: RequestId) -> RecordDict:
     """The content of the message that asks; the same object may serve every party asked."""
     return _pack(question, request.arrays, request.numbers, {})
 
 
-def decode_request(content: RecordDict) -> tuple[Question, Request]:
+def decode_request(content: RecordDict) -> tuple[RequestId, Request]:
     """What the curator asked. Raises `BadRequest` on anything `encode_request` did not make."""
     try:
         question, _, arrays, numbers = _unpack(content)
@@ -202,13 +202,13 @@ def decode_request(content: RecordDict) -> tuple[Question, Request]:
     return question, Request(question.kind, question.round, arrays, numbers)
 
 
-def encode_release(release: Release, question: Question) -> RecordDict:
+def encode_release(release: Release, question: RequestId) -> RecordDict:
     """The content of the reply: the release, and the question it answers."""
     more = {"party": release.party, "entries": list(release.entries)}
     return _pack(question, release.arrays, release.numbers, more)
 
 
-def decode_release(content: RecordDict, party: int, question: Question) -> Release:
+def decode_release(content: RecordDict, party: int, question: RequestId) -> Release:
     """The release of `party` to `question`; raises `BadReply` if the content is anything else."""
     try:
         answered, envelope, arrays, numbers = _unpack(content)

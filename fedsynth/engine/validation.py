@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fedsynth.core.model import Release, Shapes
+from fedsynth.core.messages import Release, Shapes
 from fedsynth.engine.messages import BadReply
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import IMAGE, DataFacts
+from fedsynth.core.types import DatasetInfo
 
 CNN = "cnn"
 XGBOOST = "xgboost"
@@ -136,14 +137,14 @@ def has_xgboost() -> bool:
     return importlib.util.find_spec(XGBOOST) is not None
 
 
-def missing(facts: DataFacts) -> dict[str, str]:
+def missing(info: DatasetInfo) -> dict[str, str]:
     """The classifiers of the suite that cannot run on such data here, and why not."""
     found = {}
     if not has_xgboost():
         found[XGBOOST] = "not installed: pip install 'fedsynth[xgboost]'"
-    _, height, width = facts.shape
-    if facts.kind != IMAGE:
-        found[CNN] = f"for images, and {facts.name} is a table"
+    _, height, width = info.shape
+    if info.kind != DataKind.IMAGE:
+        found[CNN] = f"for images, and {info.name} is a table"
     elif height != width or (height != 28 and height % 32):
         found[CNN] = f"needs square images of side 28 or a multiple of 32, not {height}x{width}"
     return found

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError, nearest, unknown
-from fedsynth.core.model import TABLE, DataFacts
 from fedsynth.core.settings import setting
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import SUITE, missing
-from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, Schedule, protocol
+from fedsynth.evaluation.protocols import PROTOCOLS, ParticipationSchedule, Protocol, protocol
 from fedsynth.nn.classifiers.registry import CLASSIFIERS, FREE_WIDTH, classifier
 from fedsynth.nn.compute_dtype import DTYPES
 
@@ -72,7 +73,7 @@ LEAST = {
 
 
 @dataclass(frozen=True)
-class EvalSetting:
+class EvaluationConfig:
     """Which protocol to follow, and where a cheaper run departs from it. The defaults are the
     protocol itself; 0 means "what the protocol says"."""
 
@@ -133,49 +134,49 @@ class EvalSetting:
         """How many fresh nets of each kind judge one released set."""
         return self.nets or protocol(self.protocol).runs
 
-    def judges(self, facts: DataFacts) -> tuple[str, ...]:
+    def judges(self, info: DatasetInfo) -> tuple[str, ...]:
         """The classifiers that judge data of this shape here, by name: those asked for, else the
         protocol's own, without those of the suite that cannot run (`suite.missing`)."""
         if self.classifier:
             return self.classifier
         own = protocol(self.protocol).judges
         if own == SUITE:
-            return tuple(n for n in own if n not in missing(facts))
-        return ("mlp",) if facts.kind == TABLE else own
+            return tuple(n for n in own if n not in missing(info))
+        return ("mlp",) if info.kind == DataKind.TABLE else own
 
-    def check(self, facts: DataFacts) -> None:
+    def check(self, info: DatasetInfo) -> None:
         """Refuse, before anything is computed, a classifier that the protocol does not train or
         that cannot take such data here, and a quality that cannot be had."""
-        if self.quality and facts.kind == TABLE:
+        if self.quality and info.kind == DataKind.TABLE:
             raise UserError(
-                f"evaluation.quality=true is for images, and data={facts.name} is a table."
+                f"evaluation.quality=true is for images, and data={info.name} is a table."
             )
         if self.quality:
             with torch.device("meta"):
-                classifier("vgg11", facts.shape, facts.classes)
+                classifier("vgg11", info.shape, info.classes)
         if self.fid_weights:
             from fedsynth.evaluation.inception import at_hand
 
             at_hand(self.fid_weights)
         allowed = protocol(self.protocol).classifiers
-        for name in self.judges(facts):
+        for name in self.judges(info):
             if name not in allowed:
                 raise UserError(
                     f"evaluation.classifier={name} is not of protocol {self.protocol}."
                     f"{nearest(name, allowed)} Allowed: {', '.join(allowed)}."
                 )
-            if allowed == SUITE and (reason := missing(facts).get(name)):
+            if allowed == SUITE and (reason := missing(info).get(name)):
                 raise UserError(f"evaluation.classifier={name}: {reason}.")
-            if allowed != SUITE and facts.kind == TABLE and name != "mlp":
+            if allowed != SUITE and info.kind == DataKind.TABLE and name != "mlp":
                 raise UserError(
-                    f"evaluation.classifier={name} is for images, and data={facts.name} is a "
+                    f"evaluation.classifier={name} is for images, and data={info.name} is a "
                     "table. Allowed for tables: mlp, or evaluation.protocol=G."
                 )
             if allowed != SUITE:
                 with torch.device("meta"):
-                    classifier(name, facts.shape, facts.classes, self.width)
+                    classifier(name, info.shape, info.classes, self.width)
 
-    def schedule(self, images: int) -> Schedule:
+    def schedule(self, images: int) -> ParticipationSchedule:
         """The schedule this setting gives a set of this many images."""
         used = min(images, self.rules.most or images)
         return self.rules.schedule(used, self.epochs, self.max_images)

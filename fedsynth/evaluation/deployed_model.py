@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.evaluation.train_classifier import fit_network, network, one_thread
 from fedsynth.evaluation.types import pixels
@@ -31,7 +31,7 @@ AT_ONCE = 500
 
 
 @dataclass(frozen=True)
-class Answers:
+class PerUserAccuracy:
     """For how many of their records each user gets the right answer."""
 
     right: np.ndarray  # int64 [users]
@@ -43,14 +43,14 @@ class Answers:
         return self.right / self.asked
 
 
-def deployed(taught: Records, facts: DataFacts) -> torch.nn.Module:
+def deployed(taught: Records, info: DatasetInfo) -> torch.nn.Module:
     """A small CNN trained on these records, upright as they are; the same on every machine."""
-    key = ("deployed", facts.name, len(taught.labels))
-    net = network(KIND, facts, facts.classes, 0, key)
+    key = ("deployed", info.name, len(taught.labels))
+    net = network(KIND, info, info.classes, 0, key)
     with one_thread():
         fit_network(
             net,
-            RULES.scaled(pixels(taught.images), facts),
+            RULES.scaled(pixels(taught.images), info),
             taught.labels,
             plan=RULES.schedule(len(taught.labels), max_images=PASSES),
             rules=RULES,
@@ -60,36 +60,38 @@ def deployed(taught: Records, facts: DataFacts) -> torch.nn.Module:
     return net.eval()
 
 
-def answers(net: torch.nn.Module, users: Iterable[Records], facts: DataFacts) -> Answers:
+def answers(net: torch.nn.Module, users: Iterable[Records], info: DatasetInfo) -> PerUserAccuracy:
     """What the model is worth to each user, asked about all of their records."""
     right, asked = [], []
     with torch.inference_mode(), one_thread():
         for mine in users:
             said = [
-                logits(net, RULES.scaled(pixels(part), facts)).argmax(1)
+                logits(net, RULES.scaled(pixels(part), info)).argmax(1)
                 for part in mine.images.split(AT_ONCE)
             ]
             right.append(int((torch.cat(said) == mine.labels).sum()))
             asked.append(len(mine.labels))
-    return Answers(np.array(right, np.int64), np.array(asked, np.int64))
+    return PerUserAccuracy(np.array(right, np.int64), np.array(asked, np.int64))
 
 
-def kept_answers(folder: Path, taught: Records, users: list[Records], facts: DataFacts) -> Answers:
+def kept_answers(
+    folder: Path, taught: Records, users: list[Records], info: DatasetInfo
+) -> PerUserAccuracy:
     """`answers` of the model that `taught` makes, from `folder` or put there: the simulation's own
     books, beside the data itself."""
     tensors = [t for each in (taught, *users) for t in (each.images, each.labels)]
-    stem = file_stem(f"{facts.name}-{KIND}", tensors, FORM, facts, RULES, PASSES)
+    stem = file_stem(f"{info.name}-{KIND}", tensors, FORM, info, RULES, PASSES)
 
-    def read(data: bytes) -> Answers:
+    def read(data: bytes) -> PerUserAccuracy:
         found = json.loads(data)
-        return Answers(*(np.array(found[name], np.int64) for name in ("right", "asked")))
+        return PerUserAccuracy(*(np.array(found[name], np.int64) for name in ("right", "asked")))
 
-    def write(found: Answers) -> bytes:
+    def write(found: PerUserAccuracy) -> bytes:
         return json.dumps({"right": found.right.tolist(), "asked": found.asked.tolist()}).encode()
 
     return kept(
         folder / f"{stem}.json",
-        lambda: answers(deployed(taught, facts), users, facts),
+        lambda: answers(deployed(taught, info), users, info),
         read=read,
         write=write,
         damage=(ValueError, KeyError, TypeError),

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import torch
 
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.core.types import DatasetInfo
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.inception import inception
 from fedsynth.evaluation.quality_metrics import (
     GENERATED,
@@ -24,14 +25,14 @@ from fedsynth.evaluation.quality_metrics import (
     frechet_distance,
     inception_score,
 )
-from fedsynth.evaluation.scorer import Form, scorer
+from fedsynth.evaluation.scorer import ScorerConfig, scorer
 from fedsynth.evaluation.types import positions, used
 
 CAPPED = 10_000  # images of each kind, at most, where the scorer is a cheaper one
 
 
 @dataclass(frozen=True)
-class Quality:
+class ImageQuality:
     """What was found of one set of images, and by whom."""
 
     inception_score: float
@@ -68,11 +69,11 @@ def appraise(
     test: SyntheticSet,
     order: Sequence[int],
     *,
-    facts: DataFacts,
-    setting: EvalSetting,
+    info: DatasetInfo,
+    setting: EvaluationConfig,
     key: tuple[object, ...],
     folder: Path,
-) -> Quality:
+) -> ImageQuality:
     """Appraise a released set against the real training records, of the classes of `order`.
 
     `real` and `test` hold all classes of the data: the scorer knows them all. `folder` is where it
@@ -80,8 +81,8 @@ def appraise(
     """
     start = time.perf_counter()
     positions(released.labels, order)
-    form = Form(setting.scorer_width, setting.scorer_images)
-    net = scorer(folder, real.images, real.labels, facts, form)
+    form = ScorerConfig(setting.scorer_width, setting.scorer_images)
+    net = scorer(folder, real.images, real.labels, info, form)
     whole = form.max_images == 0
     seen = used(released, 0 if whole else CAPPED, (*key, "quality"))
     shuffled = torch.randperm(len(seen.labels), generator=torch_generator(*key, "order"))
@@ -97,7 +98,7 @@ def appraise(
         fid_by, look = inception(setting.fid_weights)
         generated = look(seen.images[shuffled[:GENERATED]])
         fid = frechet_distance(Moments.of(look(likeness)), Moments.of(generated))
-    return Quality(
+    return ImageQuality(
         score.mean,
         score.deviation,
         score.splits,

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.types import DatasetInfo
 
 EDGE = 2  # pixels
 BRIGHT, DARK = 0.6, 0.4  # an edge is one, the other, or nothing anybody can tell
@@ -83,13 +84,13 @@ def verdicts(released: SyntheticSet) -> torch.Tensor:
     return found
 
 
-def look(released: SyntheticSet, facts: DataFacts) -> Inversion:
-    """What these images look like; `facts` holds the published brightness of upright ones."""
+def look(released: SyntheticSet, info: DatasetInfo) -> Inversion:
+    """What these images look like; `info` holds the published brightness of upright ones."""
     pixels = released.pixels().clamp(0, 1)
     if not len(pixels):
         raise UserError("there are no released images to look at.")
     found = verdicts(released)
-    mean = sum(facts.mean) / len(facts.mean)
+    mean = sum(info.mean) / len(info.mean)
     share = (float(pixels.mean()) - mean) / (1 - 2 * mean)
     return Inversion(
         len(found),

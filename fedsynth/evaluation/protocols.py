@@ -18,20 +18,21 @@ from typing import Literal
 
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import unknown
-from fedsynth.core.model import TABLE, DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
+from fedsynth.nn.transforms.augment import dsa_operations
 
 LOOKS_CAPPED = 20  # tests on the way, of a capped training that is tested on the way
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # which paper 001 scales all its data with
 MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
-FLIPLESS = ("mnist",)  # a mirrored digit is another sign
 STILL = ("fashion_mnist",)  # every picture shows its thing in the same place: moved, it only blurs
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ParticipationSchedule:
     """Steps of SGD and the step after which the learning rate drops, once."""
 
     steps: int
@@ -76,7 +77,7 @@ class Protocol:
             weights, rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
         )
 
-    def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> Schedule:
+    def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> ParticipationSchedule:
         """The schedule for a set of this size; `epochs` replaces E, `max_images` caps the image
         passes (0: neither). A cap cuts the steps and moves the drop along in proportion."""
         a_pass = math.ceil(images / self.batch)
@@ -88,7 +89,7 @@ class Protocol:
             allowed = max(int(max_images / images * a_pass), MIN_STEPS)
             if capped := allowed < steps:
                 steps, drop_after = allowed, round(allowed * drop_after / steps)
-        return Schedule(steps, min(drop_after, steps), steps / a_pass, capped)
+        return ParticipationSchedule(steps, min(drop_after, steps), steps / a_pass, capped)
 
     def _epochs(self, images: int, a_pass: int) -> int:
         """E for a set of so many images, of so many steps a pass."""
@@ -97,7 +98,7 @@ class Protocol:
             return min(self.epochs, max(enough, self.epochs_large))
         return self.epochs_large if images >= self.large_from else self.epochs
 
-    def scaled(self, pixels: torch.Tensor, facts: DataFacts) -> torch.Tensor:
+    def scaled(self, pixels: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
         """Pixels (0 black, 1 white) in the scale this protocol trains in."""
         if self.scaling == "symmetric":
             return (pixels - 0.5) / 0.5
@@ -105,22 +106,21 @@ class Protocol:
             return pixels.clamp(0, 1)
         if self.scaling == "mnist":
             return (pixels.clamp(0, 1) - MNIST_MEAN) / MNIST_STD
-        mean = torch.tensor(facts.mean, device=pixels.device).view(1, -1, 1, 1)
-        std = torch.tensor(facts.std, device=pixels.device).view(1, -1, 1, 1)
+        mean = torch.tensor(info.mean, device=pixels.device).view(1, -1, 1, 1)
+        std = torch.tensor(info.std, device=pixels.device).view(1, -1, 1, 1)
         return (pixels - mean) / std
 
-    def strategy(self, facts: DataFacts) -> tuple[str, ...]:
+    def strategy(self, info: DatasetInfo) -> tuple[str, ...]:
         """The augmentations the protocol picks from for this data; empty means none."""
-        if facts.kind == TABLE:
+        if info.kind == DataKind.TABLE:
             return ()
         if self.augmentation == "none":
             return ()
         if self.augmentation == "affine":
-            return () if facts.name in STILL else ("affine",)
+            return () if info.name in STILL else ("affine",)
         if self.augmentation == "crop_scale_rotate":
-            return () if facts.name == "cifar10" else ("crop", "scale", "rotate")
-        plain = ("color", "crop", "cutout", "scale", "rotate")
-        return plain if facts.name in FLIPLESS else (*plain, "flip")
+            return () if info.name == "cifar10" else ("crop", "scale", "rotate")
+        return dsa_operations(info)
 
 
 PROTOCOLS = {

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from fedsynth.evaluation import classical_classifiers as suite
 from fedsynth.evaluation.train_classifier import train_and_test
-from fedsynth.evaluation.types import EvalResult, Exam, read_verdict
+from fedsynth.evaluation.types import EvalResult, EvaluationTask, read_verdict
 from fedsynth.storage.disk_cache import file_stem, kept
 
 FORM = 1  # raise it when what an anchor means changes
 
 
-def anchor(folder: Path, exam: Exam) -> EvalResult:
+def anchor(folder: Path, exam: EvaluationTask) -> EvalResult:
     """The result of an exam on real data, from `folder` or computed and put there."""
 
     def compute() -> EvalResult:
@@ -29,7 +29,7 @@ def anchor(folder: Path, exam: Exam) -> EvalResult:
             exam.test_images,
             exam.test_labels,
             exam.order,
-            facts=exam.facts,
+            info=exam.info,
             setting=exam.setting,
             key=exam.key,
             name=exam.name,
@@ -44,11 +44,11 @@ def anchor(folder: Path, exam: Exam) -> EvalResult:
     )
 
 
-def _file_stem(exam: Exam) -> str:
+def _file_stem(exam: EvaluationTask) -> str:
     """Different for everything an anchor depends on: data, classes, rules, programs, randomness."""
     setting, package = exam.setting, suite.PACKAGES.get(exam.name, "torch")
     rules = (setting.rules, setting.epochs, setting.max_images, setting.width, setting.dtype)
     program = (FORM, package, metadata.version(package))
     tensors = (exam.train.images, exam.train.labels, exam.test_images, exam.test_labels)
-    facts = (exam.name, tuple(exam.order), exam.facts, exam.key, rules, program)
-    return file_stem(f"{exam.facts.name}-{exam.name}", tensors, *facts)
+    info = (exam.name, tuple(exam.order), exam.info, exam.key, rules, program)
+    return file_stem(f"{exam.info.name}-{exam.name}", tensors, *info)

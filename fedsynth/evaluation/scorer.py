@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import MNIST_MEAN, MNIST_STD
 from fedsynth.evaluation.types import pixels
 from fedsynth.nn.classifiers.registry import vgg11_features
@@ -37,11 +37,11 @@ PASS = 500  # images at once when nothing is learnt
 class Scorer(nn.Module):
     """Images in [0, 1] to class probabilities and to features (512 at width 64)."""
 
-    def __init__(self, facts: DataFacts, width: int) -> None:
+    def __init__(self, info: DatasetInfo, width: int) -> None:
         super().__init__()
         self.width = width
-        self.convolutions, features = vgg11_features(facts.shape, nn.BatchNorm2d, width)
-        self.head = nn.Linear(features, facts.classes)
+        self.convolutions, features = vgg11_features(info.shape, nn.BatchNorm2d, width)
+        self.head = nn.Linear(features, info.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits."""
@@ -60,7 +60,7 @@ class Scorer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Form:
+class ScorerConfig:
     """How a scorer is made: width 64 and no cap are as published."""
 
     width: int = 64
@@ -73,12 +73,12 @@ class Form:
 
 
 def train_scorer(
-    images: torch.Tensor, labels: torch.Tensor, facts: DataFacts, form: Form
+    images: torch.Tensor, labels: torch.Tensor, info: DatasetInfo, form: ScorerConfig
 ) -> Scorer:
     """SGD with momentum, random crops and mirror images (also of digits, as published)."""
-    key = ("scorer", facts.name, form)
+    key = ("scorer", info.name, f"Form(width={form.width}, max_images={form.max_images})")
     with default_seed(*key):
-        net = Scorer(facts, form.width).train()
+        net = Scorer(info, form.width).train()
     generator = torch_generator(*key, "training")
     steps = form.steps(len(images))
 
@@ -104,15 +104,15 @@ def train_scorer(
 
 
 def scorer(
-    folder: Path, images: torch.Tensor, labels: torch.Tensor, facts: DataFacts, form: Form
+    folder: Path, images: torch.Tensor, labels: torch.Tensor, info: DatasetInfo, form: ScorerConfig
 ) -> Scorer:
     """The scorer of these records from `folder`, or trained and put there."""
-    stem = file_stem(f"{facts.name}-vgg11-{form.width}", (images, labels), FORM, facts, form)
+    stem = file_stem(f"{info.name}-vgg11-{form.width}", (images, labels), FORM, info, form)
 
     def read(data: bytes) -> Scorer:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             state = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
-        net = Scorer(facts, form.width)
+        net = Scorer(info, form.width)
         net.load_state_dict(state)
         return net.eval()
 
@@ -123,7 +123,7 @@ def scorer(
 
     return kept(
         folder / f"{stem}.npz",
-        lambda: train_scorer(images, labels, facts, form),
+        lambda: train_scorer(images, labels, info, form),
         read=read,
         write=write,
         damage=(ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile),

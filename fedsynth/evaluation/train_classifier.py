@@ -16,13 +16,22 @@ import torch
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts, ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.randomness import key as seed_of
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import classical_classifiers as suite
-from fedsynth.evaluation.config import EvalSetting
-from fedsynth.evaluation.protocols import LOOKS_CAPPED, PROTOCOLS, Protocol, Schedule
-from fedsynth.evaluation.types import EvalResult, Exam, counted, pixels, positions, targets, used
+from fedsynth.evaluation.config import EvaluationConfig
+from fedsynth.evaluation.protocols import LOOKS_CAPPED, PROTOCOLS, ParticipationSchedule, Protocol
+from fedsynth.evaluation.types import (
+    EvalResult,
+    EvaluationTask,
+    counted,
+    pixels,
+    positions,
+    targets,
+    used,
+)
 from fedsynth.nn.classifiers.convnet import filled_convnet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.compute_dtype import compute_type
@@ -48,7 +57,7 @@ def fit_network(
     images: torch.Tensor,
     labels: torch.Tensor,
     *,
-    plan: Schedule,
+    plan: ParticipationSchedule,
     rules: Protocol,
     strategy: Sequence[str],
     generator: torch.Generator,
@@ -99,7 +108,7 @@ def _score(
     labels: torch.Tensor,
     *,
     rules: Protocol,
-    facts: DataFacts,
+    info: DatasetInfo,
     outputs: Sequence[int],
 ) -> dict[int, tuple[int, int]]:
     """Correct and tested per class of the test labels, for the argmax over all outputs."""
@@ -107,14 +116,14 @@ def _score(
     net.eval()
     predicted = torch.cat(
         [
-            logits(net, rules.scaled(pixels(part.to(device)), facts)).argmax(dim=1).cpu()
+            logits(net, rules.scaled(pixels(part.to(device)), info)).argmax(dim=1).cpu()
             for part in images.split(TEST_BATCH)
         ]
     )
     return counted(torch.tensor(outputs)[predicted] == labels.cpu(), labels.cpu())
 
 
-def looks(plan: Schedule) -> frozenset[int]:
+def looks(plan: ParticipationSchedule) -> frozenset[int]:
     """The steps after which a training that is tested on the way is tested: every whole pass, or
     `LOOKS_CAPPED` of them, evenly spread, where there are more and a cap has cut the schedule."""
     passes = max(1, int(plan.epochs))
@@ -128,8 +137,8 @@ def train_and_test(
     test_labels: torch.Tensor,
     order: Sequence[int],
     *,
-    facts: DataFacts,
-    setting: EvalSetting,
+    info: DatasetInfo,
+    setting: EvaluationConfig,
     key: tuple[object, ...],
     name: str = "",
     device: str = "cpu",
@@ -141,14 +150,14 @@ def train_and_test(
     randomness; images are on the pixel scale (bytes or floats).
     """
     start = time.perf_counter()
-    name = name or setting.judges(facts)[0]
+    name = name or setting.judges(info)[0]
     if not len(train.images) or not len(test_images):
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
     if not bool(torch.isfinite(train.images).all()):
         raise UserError("the released images are not all finite, so no classifier can be trained.")
     positions(test_labels, order)
     chosen = used(train, setting.rules.most, key)
-    exam = Exam(name, chosen, test_images, test_labels, order, facts, setting, key, device)
+    exam = EvaluationTask(name, chosen, test_images, test_labels, order, info, setting, key, device)
     classical = setting.protocol == "G" and name in suite.CLASSICAL
     with one_thread():
         result = _classical(exam) if classical else _network(exam)
@@ -156,19 +165,19 @@ def train_and_test(
 
 
 def network(
-    name: str, facts: DataFacts, classes: int, width: int, key: tuple[object, ...]
+    name: str, info: DatasetInfo, classes: int, width: int, key: tuple[object, ...]
 ) -> torch.nn.Module:
     """A fresh network by its name under any protocol; its weights depend on the key alone."""
     with default_seed(*key, "classifier"):
         kind = "lenet" if name == suite.CNN else name
-        return classifier(kind, facts.shape, classes, width)
+        return classifier(kind, info.shape, classes, width)
 
 
-def _network(exam: Exam) -> EvalResult:
+def _network(exam: EvaluationTask) -> EvalResult:
     """Train a network with SGD and test it."""
     setting, key = exam.setting, exam.key
     rules, plan = setting.rules, setting.schedule(len(exam.train.images))
-    net = network(exam.name, exam.facts, len(exam.order), setting.width, key).to(exam.device)
+    net = network(exam.name, exam.info, len(exam.order), setting.width, key).to(exam.device)
     seen: list[EvalResult] = []
 
     def result() -> EvalResult:
@@ -178,7 +187,7 @@ def _network(exam: Exam) -> EvalResult:
                 exam.test_images,
                 exam.test_labels,
                 rules=rules,
-                facts=exam.facts,
+                info=exam.info,
                 outputs=list(exam.order),
             ),
             setting.protocol,
@@ -192,11 +201,11 @@ def _network(exam: Exam) -> EvalResult:
 
     fit_network(
         net,
-        rules.scaled(pixels(exam.train.images), exam.facts).to(exam.device),
+        rules.scaled(pixels(exam.train.images), exam.info).to(exam.device),
         targets(exam.train, exam.order).to(exam.device),
         plan=plan,
         rules=rules,
-        strategy=rules.strategy(exam.facts),
+        strategy=rules.strategy(exam.info),
         generator=torch_generator(*key, "training"),
         dtype=setting.dtype,
         look=lambda: seen.append(result()),
@@ -208,7 +217,7 @@ def _network(exam: Exam) -> EvalResult:
     return replace(seen[-1], optimistic=best, looks=len(seen))
 
 
-def _classical(exam: Exam) -> EvalResult:
+def _classical(exam: EvaluationTask) -> EvalResult:
     """Fit a classifier of the suite on pixels clamped to [0, 1] and test it."""
     places, remark = suite.fit_and_predict(
         exam.name,
@@ -235,7 +244,7 @@ def score_model(
     test_images: torch.Tensor,
     test_labels: torch.Tensor,
     *,
-    facts: DataFacts,
+    info: DatasetInfo,
     device: str = "cpu",
 ) -> EvalResult:
     """Test a released ConvNet as it is: argmax over all classes of the data set, including those
@@ -244,9 +253,9 @@ def score_model(
     start = time.perf_counter()
     rules = PROTOCOLS["P"]  # whatever protocol judges sets: its scale is that of released models
     with one_thread():
-        net = filled_convnet(model.width, facts, model.state, device)
-        outputs = range(facts.classes)
-        per_class = _score(net, test_images, test_labels, rules=rules, facts=facts, outputs=outputs)
+        net = filled_convnet(model.width, info, model.state, device)
+        outputs = range(info.classes)
+        per_class = _score(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
     return EvalResult(
         per_class,
         "none",

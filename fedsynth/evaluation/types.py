@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.core.types import DatasetInfo
+from fedsynth.evaluation.config import EvaluationConfig
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def read_verdict(text: str) -> EvalResult:
 
 
 @dataclass(frozen=True)
-class Exam:
+class EvaluationTask:
     """One classifier's task: what it learns from, what it is tested on, under which rules."""
 
     name: str  # of the classifier
@@ -56,8 +57,8 @@ class Exam:
     test_images: torch.Tensor
     test_labels: torch.Tensor
     order: Sequence[int]  # the classes seen so far, over which the head is
-    facts: DataFacts
-    setting: EvalSetting
+    info: DatasetInfo
+    setting: EvaluationConfig
     key: tuple[object, ...]  # the whole of its randomness
     device: str = "cpu"
 

@@ -33,7 +33,7 @@ QUARTER = 0.25
 
 
 @dataclass(frozen=True)
-class Recruitment:
+class ClientSelectionConfig:
     """The options of partition=users."""
 
     flip: float = setting(
@@ -64,9 +64,9 @@ class Recruitment:
     )
 
     @staticmethod
-    def of(options: Mapping[str, Any] | None) -> Recruitment:
+    def of(options: Mapping[str, Any] | None) -> ClientSelectionConfig:
         """What the options of a world say, checked."""
-        asked = build(Recruitment, options or {}, "options")
+        asked = build(ClientSelectionConfig, options or {}, "options")
         if not asked.chooses:
             for name in ("accuracy", "volunteers", "joins", "rehearse"):
                 if name in (options or {}) and (asked.chosen, name) != (VOLUNTEERS, "volunteers"):
@@ -109,7 +109,7 @@ class Recruitment:
 
 
 @dataclass(frozen=True)
-class Recruited:
+class SelectedClients:
     """Who came of it. Users are numbered as in the data."""
 
     parties: np.ndarray  # in the order of the parties
@@ -121,7 +121,7 @@ class Recruited:
     threshold: float = 1.0
 
 
-def in_words(asked: Recruitment, found: Recruited) -> list[str]:
+def in_words(asked: ClientSelectionConfig, found: SelectedClients) -> list[str]:
     """What a reader must know; nothing that only the simulation knows."""
     if asked.chosen == VOLUNTEERS:
         return [

@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 import yaml
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError, nearest, unknown
-from fedsynth.core.model import UNITS, Budget
 from fedsynth.core.settings import build, setting
-from fedsynth.evaluation.config import EvalSetting, layered
+from fedsynth.core.types import Budget
+from fedsynth.evaluation.config import EvaluationConfig, layered
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.data_kinds import refuse_unfit, suited
 from fedsynth.experiment.method_groups import GROUPS, candidates, members
-from fedsynth.experiment.scenario import World, facts, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, info, scenario_stages
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
 from fedsynth.experiment.unit_checks import check_turns, check_units, takes_turns
 from fedsynth.methods import all_methods, method
@@ -51,7 +52,7 @@ class RunConfig:
     unit: str = setting(
         "record",
         "what is protected: a record, or a user, that is everything one party holds",
-        choices=UNITS,
+        choices=tuple(Unit),
     )
     users_per_round: int | None = setting(
         None,
@@ -82,10 +83,10 @@ class RunConfig:
 
 
 RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
-WORLD_KEYS = tuple(f.name for f in dataclasses.fields(World))
+WORLD_KEYS = tuple(f.name for f in dataclasses.fields(ScenarioConfig))
 TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look like a number
     key
-    for keys in (RunConfig, World)
+    for keys in (RunConfig, ScenarioConfig)
     for key, kind in typing.get_type_hints(keys).items()
     if kind in (str, str | None)
 )
@@ -96,8 +97,8 @@ class Config:
     """A whole run, resolved and checked."""
 
     run: RunConfig
-    world: World
-    evaluation: EvalSetting
+    world: ScenarioConfig
+    evaluation: EvaluationConfig
     methods: Mapping[str, Any]  # name -> its settings
     about: str
     left_out: tuple[str, ...] = ()  # methods of the scenario that cannot handle this kind of data
@@ -204,8 +205,8 @@ def check_layer(layer: Mapping[str, Any]) -> None:
                 f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
             )
     build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
-    build(World, {k: v for k, v in layer.items() if k in WORLD_KEYS})
-    build(EvalSetting, _section([layer], "evaluation"), "evaluation")
+    build(ScenarioConfig, {k: v for k, v in layer.items() if k in WORLD_KEYS})
+    build(EvaluationConfig, _section([layer], "evaluation"), "evaluation")
     for name, some in all_methods().items():
         build(some.Config, _section([layer], name), name)
 
@@ -221,10 +222,10 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
     )
     world, found = population.settle(
-        build(World, {k: v for k, v in merged.items() if k in WORLD_KEYS})
+        build(ScenarioConfig, {k: v for k, v in merged.items() if k in WORLD_KEYS})
     )
     judged = layered([_section([layer], "evaluation") for layer in layers], preset)
-    evaluation = build(EvalSetting, judged, "evaluation")
+    evaluation = build(EvaluationConfig, judged, "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")
@@ -243,7 +244,7 @@ def _spread(config: Config) -> Config:
     if not set(run.method) & set(GROUPS):
         return config
     budgets = {name: budget(config, name, run.epsilon[0]) for name in config.methods}
-    kept, omitted = members(run.method, config.methods, tasks(config.world)[0], budgets)
+    kept, omitted = members(run.method, config.methods, scenario_stages(config.world)[0], budgets)
     if not kept:
         raise UserError(f"method={','.join(run.method)}: no method can be planned here.")
     chosen = {name: config.methods[name] for name in kept}
@@ -268,8 +269,8 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 
 def check(config: Config) -> Config:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
-    tasks(config.world)
-    data = facts(config.world)
+    scenario_stages(config.world)
+    data = info(config.world)
     refuse_unfit(config.run.method, data)
     config.evaluation.check(data)
     check_units(config.run.method, config.run.unit)
@@ -290,4 +291,4 @@ def budget(config: Config, name: str, epsilon: float) -> Budget:
     total = epsilon if method(name).private else INFINITY
     published = method(name).paper_convention
     accounting = published if run.accounting == "paper" else run.accounting
-    return Budget(total, run.delta, run.unit, accounting=accounting)
+    return Budget(total, run.delta, Unit(run.unit), accounting=accounting)

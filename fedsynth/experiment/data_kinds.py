@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.settings import build
-from fedsynth.experiment.scenario import World, facts
+from fedsynth.core.types import DatasetInfo
+from fedsynth.experiment.scenario import ScenarioConfig, info
 from fedsynth.methods import all_methods, method
 
 Layers = Sequence[Mapping[str, Any]]
 
 
-def able(data: DataFacts) -> list[str]:
+def able(data: DatasetInfo) -> list[str]:
     """The methods that can release such data."""
     return [name for name, some in all_methods().items() if not some.unfit(data)]
 
 
-def refuse_unfit(names: Sequence[str], data: DataFacts) -> None:
+def refuse_unfit(names: Sequence[str], data: DatasetInfo) -> None:
     """A UserError for the first method that cannot release this data."""
     for name in names:
         if why := method(name).unfit(data):
@@ -39,9 +39,9 @@ def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
     named = [layer["method"] for layer in layers if layer.get("method")]
     if layers[-1].get("method") or not named or not isinstance(named[-1], list | tuple):
         return list(layers), []
-    keys = {field.name for field in dataclasses.fields(World)}
+    keys = {field.name for field in dataclasses.fields(ScenarioConfig)}
     said = {k: v for layer in layers for k, v in layer.items() if k in keys}
-    fitting = able(facts(build(World, said)))
+    fitting = able(info(build(ScenarioConfig, said)))
     kept = [name for name in named[-1] if name not in all_methods() or name in fitting]
     if not kept:
         return list(layers), []

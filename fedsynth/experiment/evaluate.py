@@ -7,14 +7,15 @@ from pathlib import Path
 
 import torch
 
-from fedsynth.core.model import ReleasedModel, SyntheticSet, Task
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
+from fedsynth.core.types import Stage
 from fedsynth.data.fetch.fetch import data_directory
-from fedsynth.evaluation.image_quality import Quality, appraise
+from fedsynth.evaluation.image_quality import ImageQuality, appraise
 from fedsynth.evaluation.real_data_baselines import anchor
 from fedsynth.evaluation.train_classifier import score_model, train_and_test
-from fedsynth.evaluation.types import EvalResult, Exam
+from fedsynth.evaluation.types import EvalResult, EvaluationTask
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import facts, party_records, tasks, test_records
+from fedsynth.experiment.scenario import info, party_records, scenario_stages, test_records
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -22,7 +23,7 @@ def nets(job: Job, model: bool) -> int:
     """How many classifiers judge a stage: a released model is tested as it is, once."""
     if model:
         return 1
-    return job.evaluation.runs * len(job.evaluation.judges(facts(job.world)))
+    return job.evaluation.runs * len(job.evaluation.judges(info(job.world)))
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
@@ -41,35 +42,35 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
 
     Numbers count the fresh nets of the first kind, then those of the second, and so on."""
     job = Job.parse(text)
-    task = tasks(job.world)[stage]
+    this_stage = scenario_stages(job.world)[stage]
     test = test_records(job.world)
-    among = torch.isin(test.labels, torch.tensor(task.seen))
+    among = torch.isin(test.labels, torch.tensor(this_stage.seen))
     images, labels = test.images[among], test.labels[among]
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
-        return score_model(released, images, labels, facts=task.data)
+        return score_model(released, images, labels, info=this_stage.data)
     setting = job.evaluation
     kind, repetition = divmod(net, setting.runs)
-    name = setting.judges(task.data)[kind]
+    name = setting.judges(this_stage.data)[kind]
     result = train_and_test(
         released,
         images,
         labels,
-        task.seen,
-        facts=task.data,
+        this_stage.seen,
+        info=this_stage.data,
         setting=setting,
         key=(job.seed, "evaluation", job.method, stage, repetition),
         name=name,
     )
     if not setting.rules.calibrated:
         return result
-    real = Exam(
+    real = EvaluationTask(
         name,
-        real_records(job, task),
+        real_records(job, this_stage),
         images,
         labels,
-        task.seen,
-        task.data,
+        this_stage.seen,
+        this_stage.data,
         setting,
         key=("anchor", name),
     )
@@ -77,35 +78,35 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
     return replace(result, real=anchor(folder, real).accuracy)
 
 
-def real_records(job: Job, task: Task) -> SyntheticSet:
+def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
     """The raw records of all parties of the classes seen, in an order that does not depend on how
     they were dealt: what an evaluation compares with. Nothing made from it is ever released."""
-    who = sorted({facts.party for each in tasks(job.world) for facts in each.parties})
+    who = sorted({info.party for each in scenario_stages(job.world) for info in each.parties})
     parties = [party_records(job.world, party) for party in who]
     images, labels = (
         torch.cat([getattr(p, part) for p in parties]) for part in ("images", "labels")
     )
-    among = torch.isin(labels, torch.tensor(task.seen))
+    among = torch.isin(labels, torch.tensor(this_stage.seen))
     images, labels = images[among], labels[among]
     content = [(row.tobytes(), int(n)) for row, n in zip(images.numpy(), labels, strict=True)]
     order = torch.tensor(sorted(range(len(content)), key=content.__getitem__), dtype=torch.long)
     return SyntheticSet(images[order], labels[order])
 
 
-def quality(text: str, stage: int) -> Quality:
+def quality(text: str, stage: int) -> ImageQuality:
     """Appraise the images released up to `stage` against the parties' real records."""
     job = Job.parse(text)
-    task = tasks(job.world)[stage]
+    this_stage = scenario_stages(job.world)[stage]
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         raise ValueError("a released model holds no images")
     test = test_records(job.world)
     return appraise(
         released,
-        real_records(job, replace(task, seen=tuple(range(task.data.classes)))),
+        real_records(job, replace(this_stage, seen=tuple(range(this_stage.data.classes)))),
         SyntheticSet(test.images, test.labels),
-        task.seen,
-        facts=task.data,
+        this_stage.seen,
+        info=this_stage.data,
         setting=job.evaluation,
         key=(job.seed, "quality", job.method, stage),
         folder=data_directory(job.world.data_dir) / "scorers",

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsynth.core.model import ReleasedModel
+from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.randomness import key
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.inversion_detector import Inversion, look, share_between
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.evaluate import released_so_far
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import facts, tasks
+from fedsynth.experiment.scenario import info, scenario_stages
 
 REHEARSALS = {"upright": 0.0, "inverted": 1.0}  # and how many of the volunteers are flipped
 
@@ -32,7 +32,7 @@ def symptoms(engine: Engine, job: Job, stage: int) -> dict[str, float]:
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         return {}
-    found = look(released, facts(job.world))
+    found = look(released, info(job.world))
     heard = population.heard(job.world)
     affected = population.flipped(job.world) & heard
     rows = {
@@ -55,7 +55,7 @@ def symptoms(engine: Engine, job: Job, stage: int) -> dict[str, float]:
 
 def _rehearsed(engine: Engine, job: Job, found: Inversion) -> tuple[float | None, dict[str, float]]:
     """The share of inverted users by two rehearsals, and the edges these ended with."""
-    if not job.the_method.private or len(tasks(job.world)) > 1:
+    if not job.method_impl.private or len(scenario_stages(job.world)) > 1:
         return None, {}
     ends = {}
     for name, flip in REHEARSALS.items():
@@ -72,10 +72,10 @@ def _edge(engine: Engine, job: Job, twin: Job, name: str) -> float:
     folder = Path(job.out) / "curator" / job.name / f"rehearsal-{name}"
     noise = None if job.noise_seed is None else key(job.noise_seed, "rehearsal", name) % 2**31
     twin = replace(twin, out=str(folder), noise_seed=noise)
-    engine.run(twin.text(), twin.world.parties, sticky=twin.the_method.keeps_state)
+    engine.run(twin.text(), twin.world.parties, sticky=twin.method_impl.keeps_state)
     released = released_so_far(twin, 0)
     if isinstance(released, ReleasedModel):
         raise ValueError("a rehearsal ended in a model, the release did not")
-    edge = look(released, facts(twin.world)).edge
+    edge = look(released, info(twin.world)).edge
     shutil.rmtree(folder, ignore_errors=True)
     return edge

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsynth.core.model import Budget, Method, Plan
+from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
-from fedsynth.evaluation.config import EvalSetting
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.core.types import Budget
+from fedsynth.evaluation.config import EvaluationConfig
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method as find_method
+from fedsynth.methods.method import Method
 from fedsynth.storage.run_directory import release_name
 
 
@@ -25,8 +27,8 @@ class Job:
     settings: dict[str, Any]  # of the method
     budget: Budget
     seed: int
-    world: World
-    evaluation: EvalSetting
+    world: ScenarioConfig
+    evaluation: EvaluationConfig
     out: str  # the run directory
     noise_seed: int | None = None
     gpu: bool = False
@@ -45,14 +47,14 @@ class Job:
         return release_name(self.method, self.budget.epsilon, self.seed)
 
     @functools.cached_property
-    def the_method(self) -> Method:
+    def method_impl(self) -> Method:
         """The method itself."""
         return find_method(self.method)
 
     @functools.cached_property
     def config(self) -> Any:
         """The method's settings as its own dataclass."""
-        return build(self.the_method.Config, self.settings, self.method)
+        return build(self.method_impl.Config, self.settings, self.method)
 
     def text(self) -> str:
         """JSON; infinity travels as its Python name, which `parse` reads back."""
@@ -93,11 +95,11 @@ class Job:
 def _parse(text: str) -> Job:
     fields = json.loads(text)
     fields["budget"] = Budget(**fields["budget"])
-    fields["world"] = World(**fields["world"])
-    fields["evaluation"] = EvalSetting(**fields["evaluation"])
+    fields["world"] = ScenarioConfig(**fields["world"])
+    fields["evaluation"] = EvaluationConfig(**fields["evaluation"])
     return Job(**fields)
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(job: Job, stage: int) -> Plan:
-    return job.the_method.plan(job.config, tasks(job.world)[stage], job.budget)
+    return job.method_impl.plan(job.config, scenario_stages(job.world)[stage], job.budget)

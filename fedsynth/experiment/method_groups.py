@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, Task
+from fedsynth.core.types import Budget, Stage
 from fedsynth.methods import all_methods, method
 
 ALL, ONE_SHOT = "all", "one_shot"
@@ -25,7 +25,7 @@ def candidates(names: Iterable[str]) -> tuple[str, ...]:
 def members(
     names: Iterable[str],
     settings: Mapping[str, Any],
-    task: Task,
+    stage: Stage,
     budgets: Mapping[str, Budget],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The methods that names and words for groups stand for in this task, and a sentence for each
@@ -37,7 +37,7 @@ def members(
             kept.append(name)
             continue
         for some in all_methods():
-            if why := _unsuited(name, some, settings[some], task, budgets[some]):
+            if why := _unsuited(name, some, settings[some], stage, budgets[some]):
                 said.append(f"{some} is left out of method={name}: {why}")
             else:
                 kept.append(some)
@@ -45,15 +45,15 @@ def members(
     return tuple(dict.fromkeys(kept)), tuple(dict.fromkeys(left))
 
 
-def _unsuited(group: str, name: str, cfg: Any, task: Task, budget: Budget) -> str:
+def _unsuited(group: str, name: str, cfg: Any, stage: Stage, budget: Budget) -> str:
     """Why a method is not of the group here; empty where it is."""
     some = method(name)
-    if why := some.unfit(task.data):
+    if why := some.unfit(stage.data):
         return f"{why}."
     if some.private and budget.unit not in some.units:
         return f"it protects {' or '.join(some.units)}s, not {budget.unit}s."
     try:
-        rounds = some.plan(cfg, task, budget).rounds
+        rounds = some.plan(cfg, stage, budget).rounds
     except UserError as error:
         return str(error)
     return f"it asks {rounds:,} times." if group == ONE_SHOT and rounds > 1 else ""

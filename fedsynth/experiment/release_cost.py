@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-from fedsynth.core.model import TABLE, DataFacts, Plan, Work
+from fedsynth.core.enums import DataKind
+from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.engine.process_setup import pin_threads
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
@@ -28,17 +30,17 @@ REPEATS = 3
 
 def seconds(plan: Plan) -> float:
     """Core-seconds of everything in the plan, parties and curator."""
-    work = [*plan.curator_work, *(w for party in plan.parties for w in party.work)]
-    return work_seconds(work, plan.task.data)
+    work = [*plan.server_cost, *(w for party in plan.parties for w in party.cost)]
+    return work_seconds(work, plan.stage.data)
 
 
-def work_seconds(work: Iterable[Work], data: DataFacts) -> float:
+def work_seconds(work: Iterable[ComputeCost], data: DatasetInfo) -> float:
     """Core-seconds of this work on one core of this machine."""
     return sum(w.times * (w.batch / PROBE) * _probe(w.kind, w.width, data) for w in work if w.times)
 
 
 @functools.cache
-def _probe(kind: str, width: int, data: DataFacts) -> float:
+def _probe(kind: str, width: int, data: DatasetInfo) -> float:
     """Seconds one unit of work takes for `PROBE` records: the best of a few."""
     pin_threads(1)
     if kind == "teachers":
@@ -46,7 +48,7 @@ def _probe(kind: str, width: int, data: DataFacts) -> float:
     if kind == "scattering":
         half = torch.full((PROBE, *data.shape), 0.5)
         return _best(lambda: scattering(half))
-    if data.kind == TABLE:
+    if data.kind == DataKind.TABLE:
         with default_seed("probe"):
             net: nn.Module = classifier("mlp", data.shape, data.classes)
     else:
@@ -79,7 +81,7 @@ def _best(run: Callable[[], object]) -> float:
     return best
 
 
-def _teachers_round(width: int, data: DataFacts) -> Callable[[], None]:
+def _teachers_round(width: int, data: DatasetInfo) -> Callable[[], None]:
     """A round of `PROBE` of DataLens's teachers with `width` hidden units, at the published number
     of images and in the published proportions."""
     shape = TeacherShape(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import gone
 from fedsynth.evaluation.continual import stage_rows, summary_rows
-from fedsynth.evaluation.image_quality import Quality
+from fedsynth.evaluation.image_quality import ImageQuality
 from fedsynth.evaluation.types import EvalResult, read_verdict
 from fedsynth.experiment.evaluate import judge, nets, quality
 from fedsynth.experiment.grid import paper_epsilon
@@ -21,8 +21,8 @@ from fedsynth.experiment.inversion_estimate import asked, symptoms
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import release_seconds
 from fedsynth.experiment.progress import Progress, read_progress
-from fedsynth.experiment.scenario import tasks
-from fedsynth.experiment.session import absence_file, dropped_out, forget_secrets, progress_folder
+from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.session import absence_file, destroy_keys, dropped_out, progress_folder
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.guard import CURATOR
@@ -34,14 +34,14 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class _Course:
+class _JobState:
     """How far one job is."""
 
     job: Job
     stages: int
     release: Future[None] | None = None
     verdicts: dict[int, list[Future[EvalResult]]] = field(default_factory=dict)
-    qualities: dict[int, Future[Quality | None]] = field(default_factory=dict)
+    qualities: dict[int, Future[ImageQuality | None]] = field(default_factory=dict)
     symptoms: dict[int, Future[dict[str, float]]] = field(default_factory=dict)
     booked: dict[int, list[EvalResult]] = field(default_factory=dict)
     closed: bool = False
@@ -66,17 +66,17 @@ class Runner:
             pool.shutdown(wait=False, cancel_futures=True)
         self.run.write_text(LEDGER, merged_ledger(jobs))
 
-    def _start(self, job: Job, pool: ThreadPoolExecutor) -> _Course:
-        stages = len(tasks(job.world))
+    def _start(self, job: Job, pool: ThreadPoolExecutor) -> _JobState:
+        stages = len(scenario_stages(job.world))
         if (self.run.path / _closing(job)).is_file():
             self._tidy(job)
-            return _Course(job, stages, closed=True)
+            return _JobState(job, stages, closed=True)
         self.progress.job(job.name, stages)
-        sticky = job.the_method.keeps_state
+        sticky = job.method_impl.keeps_state
         release = pool.submit(self.engine.run, job.text(), job.world.parties, sticky=sticky)
-        return _Course(job, stages, release)
+        return _JobState(job, stages, release)
 
-    def _advance(self, course: _Course) -> None:
+    def _advance(self, course: _JobState) -> None:
         """Show progress, judge what has been released, and book what has been judged."""
         if course.closed or course.release is None:
             return
@@ -95,7 +95,7 @@ class Runner:
         if released and len(course.booked) == course.stages:
             self._close(course)
 
-    def _show(self, course: _Course) -> None:
+    def _show(self, course: _JobState) -> None:
         """One line for the job: where its parties are, what the stage will have cost."""
         job = course.job
         shares = read_progress(progress_folder(job)).values()
@@ -103,7 +103,7 @@ class Runner:
         at_work = [p for p in shares if not self.run.has_release(job.name, p.stage + 1)]
         done, total = sum(p.done for p in at_work), sum(p.total for p in at_work)
         stage = min(finished + 1, course.stages)
-        spent = job.budget.epsilon if job.the_method.private and (finished or done) else None
+        spent = job.budget.epsilon if job.method_impl.private and (finished or done) else None
         self.progress.update(job.name, stage, done, max(total, 1), spent=spent)
 
     def _released_up_to(self, job: Job, stage: int) -> bool:
@@ -120,13 +120,13 @@ class Runner:
             return self.engine.submit(judge, job.text(), stage, net)
         return _known(read_verdict(path.read_text()))
 
-    def _quality(self, job: Job, stage: int) -> Future[Quality | None]:
+    def _quality(self, job: Job, stage: int) -> Future[ImageQuality | None]:
         """How good a stage's images are, where that is asked for: from disk, or a worker's job."""
         if not job.evaluation.quality or self.run.holds_model(job.name, stage + 1):
             return _known(None)
         path = self.run.path / _quality_file(job, stage)
         if path.is_file():
-            return _known(Quality(**json.loads(path.read_text())))
+            return _known(ImageQuality(**json.loads(path.read_text())))
         return self.engine.submit(quality, job.text(), stage)
 
     def _symptoms(self, job: Job, stage: int) -> Future[dict[str, float]]:
@@ -139,7 +139,7 @@ class Runner:
             return _known(json.loads(path.read_text()))
         return self._pool.submit(symptoms, self.engine, job, stage)
 
-    def _book(self, course: _Course, stage: int) -> None:
+    def _book(self, course: _JobState, stage: int) -> None:
         """Write a stage's numbers once all its classifiers are done."""
         job, futures = course.job, course.verdicts[stage]
         everything = [f for fs in course.verdicts.values() for f in fs]
@@ -171,11 +171,11 @@ class Runner:
         course.booked[stage] = results
 
     @staticmethod
-    def _images_before(course: _Course, stage: int) -> int:
+    def _images_before(course: _JobState, stage: int) -> int:
         """Released images that classifiers had before this stage."""
         return course.verdicts[stage - 1][0].result().released if stage else 0
 
-    def _close(self, course: _Course) -> None:
+    def _close(self, course: _JobState) -> None:
         job = course.job
         history = [course.booked[stage] for stage in range(course.stages)]
         rows = summary_rows(history, class_stages(job))
@@ -192,12 +192,12 @@ class Runner:
     def _tidy(self, job: Job) -> None:
         """Remove what nobody needs once a job is closed; a crash may have come in between."""
         self.run.drop_disclosed(job.name)
-        forget_secrets(job)
+        destroy_keys(job)
 
 
 def class_stages(job: Job) -> list[tuple[int, ...]]:
     """The classes that each stage brought."""
-    return [task.classes for task in tasks(job.world)]
+    return [stage.classes for stage in scenario_stages(job.world)]
 
 
 def privacy_metrics(job: Job, stage: int) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Who holds what, and when they are asked: a scenario's data side, public facts apart from data.
 
-`tasks` is computed from published class counts alone, so a plan exists before any data is read.
+`scenario_stages` reads published class counts only, so a plan exists before any data is read.
 `party_records` and `test_records` read; only a party's own process needs the former.
 """
 
@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsynth.core.model import DataFacts, PartyFacts, Task
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
 from fedsynth.data import holdout, partition
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets.emnist_users import AUTO, SOURCES
-from fedsynth.data.image_transform import Form
+from fedsynth.data.image_transform import ImageTransform
 from fedsynth.experiment import user_partition as population
 from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)
-class World:
+class ScenarioConfig:
     """A data set, how it is cut among parties, and whether they are asked in turn or together."""
 
     data: str = setting("mnist", "data set")
@@ -56,24 +56,24 @@ class World:
         return hash((self.data, self.partition, repr(self.options), self.parties, self.stages))
 
 
-def facts(world: World) -> DataFacts:
+def info(world: ScenarioConfig) -> DatasetInfo:
     """What is public about the data of a world, in the form in which its parties see them."""
-    return _form(world).facts(datasets.info(world.data).facts)
+    return _form(world).info(datasets.find(world.data).info)
 
 
-def _form(world: World) -> Form:
-    return Form(world.resize, world.grey)
+def _form(world: ScenarioConfig) -> ImageTransform:
+    return ImageTransform(world.resize, world.grey)
 
 
-def _kept_counts(world: World) -> tuple[int, ...]:
+def _kept_counts(world: ScenarioConfig) -> tuple[int, ...]:
     """Class counts of the training records that parties may hold."""
-    counts = np.array(datasets.info(world.data).class_counts("train", world.data_dir))
+    counts = np.array(datasets.find(world.data).class_counts("train", world.data_dir))
     if world.holdout:
         counts = counts - holdout.holdout_counts(counts.tolist(), world.holdout)
     return tuple(counts.tolist())
 
 
-def _shares(world: World) -> np.ndarray:
+def _shares(world: ScenarioConfig) -> np.ndarray:
     if population.is_one(world):
         return population.shares(world)
     rng = numpy_generator(world.partition_seed, "partition")
@@ -83,25 +83,25 @@ def _shares(world: World) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def tasks(world: World) -> tuple[Task, ...]:
+def scenario_stages(world: ScenarioConfig) -> tuple[Stage, ...]:
     """The stages of this world as everybody may know them."""
-    data = facts(world)
+    data = info(world)
     shares = [
-        PartyFacts(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
+        PartyInfo(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
         for party, row in enumerate(_shares(world))
     ]
     groups = [(f,) for f in shares] if world.stages == "in_turn" else [tuple(shares)]
-    made: list[Task] = []
+    made: list[Stage] = []
     seen: tuple[int, ...] = ()
     for stage, group in enumerate(groups):
         held = {c for f in group for c in f.class_counts}
         classes = tuple(c for c in _order(world, data.classes) if c in held)
         seen = (*seen, *(c for c in classes if c not in seen))
-        made.append(Task(data, stage, len(groups), group, classes, seen))
+        made.append(Stage(data, stage, len(groups), group, classes, seen))
     return tuple(made)
 
 
-def _order(world: World, classes: int) -> tuple[int, ...]:
+def _order(world: ScenarioConfig, classes: int) -> tuple[int, ...]:
     """The order in which classes are named: that of the class stages where there are some."""
     if world.partition != "classes":
         return tuple(range(classes))
@@ -110,7 +110,7 @@ def _order(world: World, classes: int) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def party_records(world: World, party: int) -> Records:
+def party_records(world: ScenarioConfig, party: int) -> Records:
     """The records of one party."""
     if population.is_one(world):
         return _formed(world, population.records(world, party))
@@ -121,7 +121,7 @@ def party_records(world: World, party: int) -> Records:
     return _formed(world, Records(images[chosen], labels[chosen]))
 
 
-def need_data(world: World) -> None:
+def need_data(world: ScenarioConfig) -> None:
     """Fetch or find all data of this world; of users' records nothing is read, they are mapped."""
     if population.is_one(world):
         population.everybody(world)
@@ -131,7 +131,7 @@ def need_data(world: World) -> None:
         datasets.load(world.data, split, world.data_dir)
 
 
-def test_records(world: World) -> Records:
+def test_records(world: ScenarioConfig) -> Records:
     """What classifiers are tested on: the test split, or the hold-out where there is one."""
     if not world.holdout:
         return _formed(world, Records(*_read(world.data, "test", world.data_dir)))
@@ -142,7 +142,7 @@ def test_records(world: World) -> Records:
     return _formed(world, Records(images[held], labels[held]))
 
 
-def _formed(world: World, records: Records) -> Records:
+def _formed(world: ScenarioConfig, records: Records) -> Records:
     return Records(_form(world).apply(records.images), records.labels)
 
 
@@ -151,12 +151,12 @@ def _read(name: str, split: str, data_dir: str | None) -> tuple[torch.Tensor, to
     return datasets.load(name, split, data_dir)
 
 
-def _split(world: World, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _split(world: ScenarioConfig, labels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return holdout.holdout(labels.numpy(), world.holdout, world.data)
 
 
 @functools.lru_cache(maxsize=2)
-def _dealt(world: World) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
+def _dealt(world: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     images, labels = _read(world.data, "train", world.data_dir)
     if world.holdout:
         kept = torch.from_numpy(_split(world, labels)[0])
@@ -165,7 +165,7 @@ def _dealt(world: World) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     return images, labels, partition.assign(labels.numpy(), _shares(world), rng)
 
 
-def setting_in_words(world: World) -> str:
+def setting_in_words(world: ScenarioConfig) -> str:
     """What the numbers mean, to be printed beside them."""
     tested = "the hold-out of the training data" if world.holdout else "the test data"
     if form := _form(world).in_words():

@@ -15,23 +15,27 @@ from typing import Any
 
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Outcome, PartySum, Release, Request, Shapes
+from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
+from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.data.fetch.fetch import data_directory
+from fedsynth.data.tables import as_csv
 from fedsynth.engine.apps import Ask
-from fedsynth.engine.dropouts import Absence, gone
+from fedsynth.engine.dropouts import DropoutRegistry, gone
 from fedsynth.engine.messages import BadReply, PartyLost
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import add_seconds
 from fedsynth.experiment.progress import write_progress
 from fedsynth.experiment.scenario import party_records
-from fedsynth.privacy.guard import AggregateNoise, Guard
+from fedsynth.methods.method import PartyContext
+from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, destroy_key
-from fedsynth.privacy.party_data import Private, Records
-from fedsynth.privacy.private_cache import Vault
-from fedsynth.privacy.secagg.distributed_noise import Grid
+from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.private_cache import PrivateCache
+from fedsynth.privacy.secagg.distributed_noise import FixedPointGrid
 from fedsynth.privacy.secagg.protocol import (
     COLLECT,
     STAGES,
@@ -91,17 +95,17 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
     def on_step(done: int, total: int) -> None:
         write_progress(progress_folder(job), party, stage, done, total)
 
-    private = Private(
+    private = PartyData(
         home.records,
-        plan.facts(party),
+        plan.info(party),
         workshop=job.party_folder(party) / f"stage-{stage}",
         fingerprint=f"{digest} {home.fingerprint}",
         on_step=on_step,
-        vault=Vault(data_directory(job.world.data_dir), party),
+        vault=PrivateCache(data_directory(job.world.data_dir), party),
     )
     start = time.monotonic()
     try:
-        return job.the_method.party(job.config, plan, private, request, guard)
+        return job.method_impl.party(PartyContext(job.config, plan, private, guard), request)
     finally:
         add_seconds(job, party, stage, time.monotonic() - start)
 
@@ -115,13 +119,13 @@ def dropped_out(job: Job) -> list[str]:
     """Which parties dropped out of which stage of a job, and why, in words."""
     return [
         f"{job.name}, stage {stage + 1}: party {party} dropped out ({why})"
-        for stage in range(job.plan(0).task.stages)
+        for stage in range(job.plan(0).stage.count)
         for party, why in sorted(gone(absence_file(job, stage)).items())
     ]
 
 
 @dataclass(frozen=True)
-class _Home:
+class _PartyState:
     """What a party keeps at hand between requests."""
 
     records: Records
@@ -131,16 +135,16 @@ class _Home:
 
 
 @functools.lru_cache(maxsize=4096)
-def _home(job: Job, party: int) -> _Home:
+def _home(job: Job, party: int) -> _PartyState:
     folder = job.party_folder(party)
     key = NoiseKey.of_owner(folder, f"party {party}", job.noise_seed)
     records = party_records(job.world, party)
     raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
     ledger = Ledger(folder / "ledger.jsonl", job=job.name, party=party, budget=job.budget, key=key)
-    return _Home(records, key, key.fingerprint(*raw), ledger)
+    return _PartyState(records, key, key.fingerprint(*raw), ledger)
 
 
-def forget_secrets(job: Job) -> None:
+def destroy_keys(job: Job) -> None:
     """Destroy the noise keys of a job whose releases are all made, and every unfinished work."""
     homes = [job.party_folder(party) for party in range(job.world.parties)]
     for folder in (*homes, job.curator_folder()):
@@ -150,18 +154,19 @@ def forget_secrets(job: Job) -> None:
 
 
 class StageParties:
-    """The parties of one stage, as a method's `serve` sees them (see `core.Parties`)."""
+    """The server's connection to the parties of one stage; implements `ServerContext`."""
 
     def __init__(self, job: Job, stage: int, ask: Ask, inherited: tuple[Outcome, ...]) -> None:
         self._job, self._stage, self._ask = job, stage, ask
         self.inherited = inherited
         self.seed = job.seed
         self.device = device_of(job)
-        self.who = tuple(f.party for f in job.plan(stage).task.parties)
-        self.aggregate = AggregateNoise(
+        self.config, self.plan = job.config, job.plan(stage)
+        self.parties = tuple(f.party for f in self.plan.stage.parties)
+        self.central_noise = CentralNoise(
             NoiseKey.of_owner(job.curator_folder(), "curator", job.noise_seed), stage, job.identity
         )
-        self._absence = Absence(absence_file(job, stage))
+        self._absence = DropoutRegistry(absence_file(job, stage))
 
     def ask(
         self,
@@ -171,7 +176,7 @@ class StageParties:
         allow_missing: bool = False,
         shapes: Shapes | None = None,
     ) -> list[Release]:
-        """Ask these parties at once, and check what they answer (see `core.Parties`)."""
+        """Ask these parties at once, and check what they answer (see `ServerContext`)."""
         with self._named(request):
             if not allow_missing:
                 answers = self._ask(who, self._stage, request)
@@ -196,8 +201,8 @@ class StageParties:
         shapes: Shapes,
         bound: float,
         at_least: int,
-    ) -> PartySum:
-        """Ask for noise in shares and learn the sum only (see `core.Parties`)."""
+    ) -> AggregatedSum:
+        """Ask for noise in shares and learn the sum only (see `ServerContext`)."""
         absent = self._absence.before(request.digest())
         there = [party for party in who if party not in absent]
         sums: dict[str, torch.Tensor] = {}
@@ -217,8 +222,8 @@ class StageParties:
                 f"{self._question(request)}: {len(answered)} of {len(who)} parties answered, and "
                 f"the noise is made of at least {at_least} shares, so there is no sum. {why}"
             )
-        grid = Grid.of(bound, sum(math.prod(shape) for shape in shapes.values()))
-        return PartySum({name: grid.read(value) for name, value in sums.items()}, answered)
+        grid = FixedPointGrid.of(bound, sum(math.prod(shape) for shape in shapes.values()))
+        return AggregatedSum({name: grid.read(value) for name, value in sums.items()}, answered)
 
     def _secure_sum(
         self, who: Sequence[int], request: Request, shapes: Shapes, at_least: int
@@ -254,7 +259,7 @@ class StageParties:
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
         """Rounds that are checkpointed and resumed, and with them who is gone."""
         path = self._job.curator_folder() / f"stage-{self._stage}.checkpoint"
-        party = self.who[0]
+        party = self.parties[0]
         state[GONE] = self._absence.now
 
         def on_step(done: int, total: int) -> None:
@@ -268,8 +273,8 @@ def conversation(text: str, ask: Ask) -> None:
     needs another. A stage that is on disk is not asked for again."""
     job = Job.parse(text)
     run = RunDirectory(Path(job.out))
-    stages = range(job.plan(0).task.stages)
-    if job.the_method.inherits(job.config):
+    stages = range(job.plan(0).stage.count)
+    if job.method_impl.inherits(job.config):
         inherited: tuple[Outcome, ...] = ()
         for stage in stages:
             inherited = (*inherited, _stage(job, run, stage, ask, inherited))
@@ -290,6 +295,10 @@ def _stage(
     if run.has_release(job.name, stage + 1):
         return run.load_release(job.name, stage + 1)
     parties = StageParties(job, stage, ask, inherited)
-    outcome = job.the_method.serve(job.config, job.plan(stage), parties)
-    run.save_release(job.name, stage + 1, outcome, job.plan(stage).task.data)
+    outcome = job.method_impl.serve(parties)
+    data = job.plan(stage).stage.data
+    table = None
+    if isinstance(outcome, SyntheticSet) and data.kind == DataKind.TABLE:
+        table = as_csv(data, outcome.images, outcome.labels)
+    run.save_release(job.name, stage + 1, outcome, table)
     return outcome

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from fedsynth.core.errors import UserError
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import all_methods, method
 
 
@@ -15,9 +15,9 @@ def takes_turns(name: str) -> bool:
     return "per_round" in {field.name for field in dataclasses.fields(method(name).Config)}
 
 
-def check_turns(users_per_round: int | None, world: World) -> None:
+def check_turns(users_per_round: int | None, world: ScenarioConfig) -> None:
     """Nobody can ask more parties in a round than there are."""
-    most = max(len(task.parties) for task in tasks(world))
+    most = max(len(stage.parties) for stage in scenario_stages(world))
     if (users_per_round or 0) > most:
         raise UserError(
             f"users_per_round={users_per_round}: there are {most:,} parties to be asked in a "

@@ -15,23 +15,29 @@ from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.fetch.fetch import data_directory
-from fedsynth.data.users import Owners, UserRecords, chosen_users
+from fedsynth.data.users import UserIndex, UserRecords, chosen_users
 from fedsynth.evaluation.deployed_model import kept_answers
-from fedsynth.experiment.client_selection import ALL, HIDDEN, Recruited, Recruitment, in_words
+from fedsynth.experiment.client_selection import (
+    ALL,
+    HIDDEN,
+    ClientSelectionConfig,
+    SelectedClients,
+    in_words,
+)
 from fedsynth.privacy.party_data import Records
 
 if TYPE_CHECKING:
-    from fedsynth.experiment.scenario import World
+    from fedsynth.experiment.scenario import ScenarioConfig
 
 PARTITION = "users"
 
 
-def is_one(world: World) -> bool:
+def is_one(world: ScenarioConfig) -> bool:
     """Whether the parties of this world are users of its data."""
-    return world.partition == PARTITION and datasets.info(world.data).owners is not None
+    return world.partition == PARTITION and datasets.find(world.data).owners is not None
 
 
-def settle(world: World) -> tuple[World, tuple[str, ...]]:
+def settle(world: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
     """The world with the data set that was really found and the number of parties that there are;
     and what a reader must be told about it."""
     said: list[str] = []
@@ -39,7 +45,7 @@ def settle(world: World) -> tuple[World, tuple[str, ...]]:
         name, tried = emnist_users.find(world.source, world.data_dir)
         world = dataclasses.replace(world, data=name, source=emnist_users.AUTO)
         said += [f"data={emnist_users.NAME}: not found: {line}" for line in tried]
-        said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.info(name).about}.")
+        said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.find(name).about}.")
     elif world.source != emnist_users.AUTO:
         raise UserError(f"source={world.source} is for data={emnist_users.NAME} only.")
     if is_one(world) and not world.parties:
@@ -47,43 +53,43 @@ def settle(world: World) -> tuple[World, tuple[str, ...]]:
     return world, tuple(said)
 
 
-def _owners(world: World) -> Owners:
-    owners = datasets.info(world.data).owners
+def _owners(world: ScenarioConfig) -> UserIndex:
+    owners = datasets.find(world.data).owners
     if owners is None:
         raise UserError(f"the records of data={world.data} have no users.")
     return owners
 
 
-def _drawn(world: World) -> int:
+def _drawn(world: ScenarioConfig) -> int:
     """Into how many users a set of virtual users is cut: parties, and others to be held out."""
     most = _owners(world).most
     if most is None:
         return 0
     if world.parties > most:
         raise UserError(f"parties={world.parties}: {world.data} has at most {most:,} users.")
-    some_are_left_out = world.holdout or Recruitment.of(world.options).chosen != ALL
+    some_are_left_out = world.holdout or ClientSelectionConfig.of(world.options).chosen != ALL
     return most if some_are_left_out or not world.parties else world.parties
 
 
 @functools.lru_cache(maxsize=8)
-def _counts(world: World) -> np.ndarray:
+def _counts(world: ScenarioConfig) -> np.ndarray:
     return _owners(world).counts(_drawn(world), world.data_dir)
 
 
 @functools.lru_cache(maxsize=8)
-def _recruited(world: World) -> Recruited:
+def _recruited(world: ScenarioConfig) -> SelectedClients:
     """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
     simulation of what happens at every user's home."""
-    asked, seed = Recruitment.of(world.options), world.partition_seed
+    asked, seed = ClientSelectionConfig.of(world.options), world.partition_seed
     number = world.parties if asked.chosen == ALL else 0
     users, held = chosen_users(_counts(world), number, seed, world.holdout, world.data)
     if asked.chosen == ALL:
-        return Recruited(users, np.zeros(len(users), bool), held)
+        return SelectedClients(users, np.zeros(len(users), bool), held)
     teachers, judges, others = asked.split(users, world.data)
     if not asked.chooses:
         both = np.concatenate([teachers, judges])
         parties = np.resize(both, world.parties or len(both))
-        return Recruited(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
+        return SelectedClients(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
     accuracies = _accuracies(world, teachers, judges, others)
     threshold = asked.threshold(accuracies[: len(judges)])
     joins = asked.takes_part(accuracies[len(judges) :], threshold)
@@ -100,7 +106,7 @@ def _recruited(world: World) -> Recruited:
     silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
     number = world.parties or len(parties)
     volunteers = len(teachers) + len(judges)
-    return Recruited(
+    return SelectedClients(
         parties[:number],
         silent[:number],
         held,
@@ -112,7 +118,7 @@ def _recruited(world: World) -> Recruited:
 
 
 def _accuracies(
-    world: World, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
+    world: ScenarioConfig, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
 ) -> np.ndarray:
     """How often the teachers' model is right for each judge and for each of the others, of whom
     some are flipped."""
@@ -125,7 +131,7 @@ def _accuracies(
         for user, coin in zip(others, coins, strict=True)
     ]
     folder = data_directory(world.data_dir) / "deployed"
-    return kept_answers(folder, taught, users, datasets.info(world.data).facts).accuracies
+    return kept_answers(folder, taught, users, datasets.find(world.data).info).accuracies
 
 
 def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:
@@ -138,55 +144,59 @@ def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
     return _as_records((images, labels))
 
 
-def everybody(world: World) -> UserRecords:
+def everybody(world: ScenarioConfig) -> UserRecords:
     """The records of all users, of whom the parties are some."""
     return _owners(world).read(_drawn(world), world.data_dir)
 
 
-def shares(world: World) -> np.ndarray:
+def shares(world: ScenarioConfig) -> np.ndarray:
     """How many records of each class every party holds: int64 [parties, classes]. Those of a party
     that says nothing are counted like others', so that the number tells nobody apart."""
     return _counts(world)[_recruited(world).parties]
 
 
-def _coins(world: World, users: np.ndarray) -> np.ndarray:
+def _coins(world: ScenarioConfig, users: np.ndarray) -> np.ndarray:
     """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
     `flip`. Known to the simulation, not to its curator."""
     coins = numpy_generator(world.partition_seed, "flip").random(int(users.max()) + 1)
-    return coins[users] < Recruitment.of(world.options).flip
+    return coins[users] < ClientSelectionConfig.of(world.options).flip
 
 
-def flipped(world: World) -> np.ndarray:
+def flipped(world: ScenarioConfig) -> np.ndarray:
     """Which parties are flipped: bool [parties]."""
     return _coins(world, _recruited(world).parties)
 
 
-def heard(world: World) -> np.ndarray:
+def heard(world: ScenarioConfig) -> np.ndarray:
     """Which parties' records are used: all, but for those who take part in appearance only."""
     return ~_recruited(world).silent
 
 
-def in_question(world: World) -> bool:
+def in_question(world: ScenarioConfig) -> bool:
     """Whether some users of this world may be flipped, so that there is something to find."""
-    return is_one(world) and Recruitment.of(world.options).flip > 0
+    return is_one(world) and ClientSelectionConfig.of(world.options).flip > 0
 
 
-def rehearsal(world: World, flip: float) -> World | None:
+def rehearsal(world: ScenarioConfig, flip: float) -> ScenarioConfig | None:
     """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
     public data, on which the same conversation may be had to see what comes of it. None where
     nobody volunteered, or nobody asked for it."""
-    asked = Recruitment.of(world.options)
+    asked = ClientSelectionConfig.of(world.options)
     if not (asked.chooses and asked.rehearse):
         return None
     return dataclasses.replace(world, options=asked.rehearsal(flip))
 
 
-def words(world: World) -> list[str]:
+def words(world: ScenarioConfig) -> list[str]:
     """What a reader must be told of who takes part."""
-    return in_words(Recruitment.of(world.options), _recruited(world)) if is_one(world) else []
+    return (
+        in_words(ClientSelectionConfig.of(world.options), _recruited(world))
+        if is_one(world)
+        else []
+    )
 
 
-def records(world: World, party: int) -> Records:
+def records(world: ScenarioConfig, party: int) -> Records:
     """The records of one party, and of nobody else; none of one that says nothing."""
     images, labels = everybody(world).of(int(_recruited(world).parties[party]))
     if not heard(world)[party]:
@@ -194,7 +204,7 @@ def records(world: World, party: int) -> Records:
     return _as_records((images, labels), bool(flipped(world)[party]))
 
 
-def held_out(world: World) -> Records:
+def held_out(world: ScenarioConfig) -> Records:
     """The records of the users that are held out to choose settings on; none of them is flipped."""
     people = everybody(world)
     return _joined([people.of(int(user)) for user in _recruited(world).held])

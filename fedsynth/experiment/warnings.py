@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from fedsynth.core.model import RECORD, USER
+from fedsynth.core.enums import Unit
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.config import Config
 from fedsynth.experiment.grid import make_jobs, plans
-from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.unit_checks import takes_turns
 from fedsynth.methods import method
 
@@ -28,8 +28,8 @@ def warnings(config: Config) -> list[str]:
     ]
     said += config.omitted
     said += _users(config)
-    smallest = min(f.records for task in tasks(config.world) for f in task.parties)
-    if config.run.unit == RECORD and config.run.delta > 1 / smallest:
+    smallest = min(f.records for stage in scenario_stages(config.world) for f in stage.parties)
+    if config.run.unit == Unit.RECORD and config.run.delta > 1 / smallest:
         said.append(
             f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
             "records: publishing one record whole would be within the budget."
@@ -65,14 +65,14 @@ def _of_plans(config: Config) -> list[str]:
     """What methods say of their own plans, each sentence once."""
     jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
     return list(
-        dict.fromkeys(text for job in jobs for plan in plans(job) for text in plan.cautions)
+        dict.fromkeys(text for job in jobs for plan in plans(job) for text in plan.warnings)
     )
 
 
 def _users(config: Config) -> list[str]:
     """What is to be known about users: where they are from, and what protects them."""
     said, run, world = list(config.found), config.run, config.world
-    data, options = datasets.info(world.data), world.options or {}
+    data, options = datasets.find(world.data), world.options or {}
     if data.owners is not None:
         said.append(f"the users of this run are those of {world.data}: {data.about}.")
     if options.get("flip"):
@@ -81,7 +81,7 @@ def _users(config: Config) -> list[str]:
             "are exchanged in all records. That is this scenario's fault to be found."
         )
     said += population.words(world)
-    if run.unit == USER:
+    if run.unit == Unit.USER:
         parties = world.parties
         said.append(
             "unit=user: a party is a user, and its number of records is taken for public. Whoever "

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Mapping
 
 from fedsynth.core.errors import unknown
-from fedsynth.core.model import Method
+from fedsynth.methods.method import Method
 
 
 @functools.cache

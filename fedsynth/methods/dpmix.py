@@ -15,27 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    SyntheticSet,
-    Task,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import Budget, PartyInfo, Stage
+from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.class_indices import every_place
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 
 
 @dataclass(frozen=True)
@@ -51,49 +40,48 @@ class DPMixConfig:
         None, "noise over sensitivity; none: what the budget allows", above=0
     )
 
-    def mixtures(self, facts: PartyFacts) -> int:
+    def mixtures(self, info: PartyInfo) -> int:
         """How many mixtures a party releases."""
-        return self.spc * len(facts.class_counts)
+        return self.spc * len(info.class_counts)
 
-    def rate(self, facts: PartyFacts) -> float:
+    def rate(self, info: PartyInfo) -> float:
         """The probability that a record enters a mixture."""
-        return min(1.0, self.group / facts.records)
+        return min(1.0, self.group / info.records)
 
 
-class DPMix(Method):
+class DPMix(Method[DPMixConfig]):
     """One-shot: a party releases its mixtures."""
 
     name = "dpmix"
     summary = "Noised means of random records with their noised labels"
     source = "Lee et al. 2019, Synthesizing Differentially Private Datasets using Random Mixing"
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = DPMixConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
-    def plan(self, cfg: DPMixConfig, task: Task, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: DPMixConfig, stage: Stage, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPMixConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: DPMixConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        mixtures = cfg.mixtures(facts)
+        mixtures = cfg.mixtures(info)
         return sampled_share(
-            facts,
+            info,
             budget,
-            rate=cfg.rate(facts),
+            rate=cfg.rate(info),
             steps=mixtures,
             noise=cfg.noise,
-            bytes_up=mixtures * (4 * (math.prod(task.data.shape) + task.data.classes) + 8),
+            bytes_up=mixtures * (4 * (math.prod(stage.data.shape) + stage.data.classes) + 8),
         )
 
-    def party(
-        self, cfg: DPMixConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, share, data = private.facts, plan.of(private.facts.party), plan.task.data
-        scale, pixels = Scale.symmetric(data), math.prod(data.shape)
-        held = torch.tensor(sorted(facts.class_counts))
+    def party(self, ctx: PartyContext[DPMixConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, share, data = private.info, plan.of(private.info.party), plan.stage.data
+        scale, pixels = Normalizer.symmetric(data), math.prod(data.shape)
+        held = torch.tensor(sorted(info.class_counts))
         by_pixels = math.sqrt((1 - cfg.label_share) / pixels)
         by_label = math.sqrt(cfg.label_share)
 
@@ -116,15 +104,15 @@ class DPMix(Method):
                 )
                 for mixture in range(share.steps)
             ]
-        means = torch.stack(sums).cpu() / (share.sampling_rate * facts.records)
+        means = torch.stack(sums).cpu() / (share.sampling_rate * info.records)
         images = scale.to_pixels((means[:, :pixels] / by_pixels).reshape(-1, *data.shape))
         soft = torch.zeros(len(means), data.classes)
         shares = shares_of(means[:, pixels:] / by_label)
         soft[:, held] = shares
         return guard.release({"images": images, "labels": held[every_place(shares)], "soft": soft})
 
-    def serve(self, cfg: DPMixConfig, plan: Plan, parties: Parties) -> Outcome:
-        releases = parties.ask(parties.who, Request())
+    def serve(self, ctx: ServerContext[DPMixConfig]) -> Outcome:
+        releases = ctx.ask(ctx.parties, Request())
         return SyntheticSet.join(
             [
                 SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays["soft"])

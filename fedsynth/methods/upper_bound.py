@@ -8,23 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, Stage
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -32,30 +23,29 @@ class UpperBoundConfig:
     """Nothing to set."""
 
 
-class UpperBound(Method):
+class UpperBound(Method[UpperBoundConfig]):
     """All real records of all stages so far."""
 
     name = "upper_bound"
     summary = "NOT private: the real records of all stages so far, as the bound to compare with"
     private = False
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = UpperBoundConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
-    def plan(self, cfg: UpperBoundConfig, task: Task, budget: Budget) -> Plan:
-        value = 1 if task.data.kind == IMAGE else 4
-        record_bytes = value * math.prod(task.data.shape) + 8
+    def plan(self, cfg: UpperBoundConfig, stage: Stage, budget: Budget) -> Plan:
+        value = 1 if stage.data.kind == DataKind.IMAGE else 4
+        record_bytes = value * math.prod(stage.data.shape) + 8
         parties = tuple(
             PartyPlan(f.party, f.records, disclosed(), bytes_up=f.records * record_bytes)
-            for f in task.parties
+            for f in stage.parties
         )
-        return Plan(self.name, task, budget, parties)
+        return Plan(self.name, stage, budget, parties)
 
-    def party(
-        self, cfg: UpperBoundConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
+    def party(self, ctx: PartyContext[UpperBoundConfig], request: Request) -> Release:
+        private, guard = ctx.data, ctx.guard
         records = guard.disclose(private)
         return guard.release({"images": records.images, "labels": records.labels})
 
-    def serve(self, cfg: UpperBoundConfig, plan: Plan, parties: Parties) -> Outcome:
-        return replace(pooled(parties.ask(parties.who, Request())), raw=True)
+    def serve(self, ctx: ServerContext[UpperBoundConfig]) -> Outcome:
+        return replace(pooled(ctx.ask(ctx.parties, Request())), raw=True)

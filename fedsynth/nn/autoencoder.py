@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed
-from fedsynth.nn.per_example.sequential import NotAChain
+from fedsynth.core.types import DatasetInfo
+from fedsynth.nn.per_example.sequential import UnsupportedModel
 
 
 class Autoencoder(nn.Module):
@@ -36,7 +36,7 @@ class Autoencoder(nn.Module):
 
     def in_order(self) -> tuple[nn.Module, ...]:
         """Not one chain of layers, so nobody needs to trace it (which no other thread survives)."""
-        raise NotAChain("its codes are normalised and its output is compared with its input")
+        raise UnsupportedModel("its codes are normalised and its output is compared with its input")
 
     def forward(self, pixels: Tensor) -> Tensor:
         """What the way there and back loses of each record, [n, pixels]: see `lost`."""
@@ -48,14 +48,14 @@ def lost(differences: Tensor, _labels: Tensor) -> Tensor:
     return differences.square().sum(1)
 
 
-def make_autoencoder(data: DataFacts, code: int, hidden: int, *key: object) -> Autoencoder:
+def make_autoencoder(data: DatasetInfo, code: int, hidden: int, *key: object) -> Autoencoder:
     """One with PyTorch's default initialisation, whose weights depend on the key alone."""
     with default_seed(*key):
         return Autoencoder(data.shape, code, hidden)
 
 
 def filled_autoencoder(
-    data: DataFacts, code: int, hidden: int, state: Mapping[str, Tensor]
+    data: DatasetInfo, code: int, hidden: int, state: Mapping[str, Tensor]
 ) -> Autoencoder:
     """One with these weights."""
     with torch.device("meta"):

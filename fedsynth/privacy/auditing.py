@@ -29,19 +29,21 @@ import numpy as np
 import torch
 from scipy.special import betaincinv, ndtri
 
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan, Request
+from fedsynth.core.messages import Request
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 
 LEAST_TRIALS = 20
 TRIED = 400  # thresholds
 MEMORY = Path("/dev/shm")  # where thousands of ledgers cost no waiting for a disk
 
-Attack = Callable[[Guard, Private], float]
+Attack = Callable[[Guard, PartyData], float]
 """Runs a mechanism or a whole release and scores what came out: large with the canary."""
 
 
@@ -154,11 +156,11 @@ def audit_attack(
 @contextmanager
 def fresh_party(
     records: Records, public_count: int, *, owner: str = "audited", noise_seed: int | None = None
-) -> Iterator[tuple[Guard, Private]]:
+) -> Iterator[tuple[Guard, PartyData]]:
     """A party that has never released, with a guard that lets it: its ledger has no limit, for an
     audit measures what is spent. The public facts are the same in both worlds of an audit."""
     names, counts = records.labels[:public_count].unique(return_counts=True)
-    facts = PartyFacts(0, public_count, dict(zip(names.tolist(), counts.tolist(), strict=True)))
+    info = PartyInfo(0, public_count, dict(zip(names.tolist(), counts.tolist(), strict=True)))
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         home = Path(folder)
         key = NoiseKey.of_owner(home, owner, noise_seed)
@@ -172,4 +174,4 @@ def fresh_party(
             request_digest=Request().digest(),
             data_fingerprint="audit",
         )
-        yield guard, Private(records, facts, workshop=home / "work", fingerprint="audit")
+        yield guard, PartyData(records, info, workshop=home / "work", fingerprint="audit")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.model import PartyPlan
+from fedsynth.core.plan import PartyPlan
 from fedsynth.privacy.accounting.events import disclosed, repeated, to_json
 from fedsynth.privacy.ledger import Entry, Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
@@ -27,7 +27,7 @@ class _Reservation:
     used: set[int]
 
 
-class Till:
+class Charger:
     """The paying side of a guard, while it answers one request."""
 
     def __init__(

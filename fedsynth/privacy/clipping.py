@@ -24,7 +24,7 @@ from torch.func import functional_call, grad, vmap
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
 from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_slope
-from fedsynth.nn.per_example.sequential import Chain, NotAChain
+from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _SAFETY = 1 - 2.0**-18
@@ -63,7 +63,7 @@ def clipped_gradient_sum(
     if len(images) and weights:
         try:
             chain = _chain(model, images.shape[1:], dtype)
-        except NotAChain:
+        except UnsupportedModel:
             add = _general(model, per_record_loss, dtype, clip)
             most = 32
         else:
@@ -80,7 +80,7 @@ def explain(model: nn.Module, shape: Sequence[int]) -> str:
     """Which way `clipped_gradient_sum` takes for this model and records of this shape, and why."""
     try:
         _chain(model, shape, "float32")
-    except NotAChain as reason:
+    except UnsupportedModel as reason:
         return f"general way (vmap over per-record gradients): {reason}"
     return "hand-written layers"
 
@@ -111,7 +111,9 @@ def _factors(norms: Tensor, clip: float) -> Tensor:
 Parts = list[tuple[Tensor, Tensor]]
 
 
-def _hand_written(chain: Chain, loss: Loss, clip: float) -> Callable[[Tensor, Tensor], Parts]:
+def _hand_written(
+    chain: LayerSequence, loss: Loss, clip: float
+) -> Callable[[Tensor, Tensor], Parts]:
     def add(x: Tensor, y: Tensor) -> Parts:
         blanks = -len(x) % _MULTIPLE
         if blanks:
@@ -186,9 +188,9 @@ def _even(records: int, most: int) -> int:
     return size + -size % _MULTIPLE
 
 
-def _chain(model: nn.Module, shape: Sequence[int], dtype: str) -> Chain:
+def _chain(model: nn.Module, shape: Sequence[int], dtype: str) -> LayerSequence:
     weight = next(model.parameters())
-    return Chain(model, shape, compute_type(dtype, weight.device) or weight.dtype)
+    return LayerSequence(model, shape, compute_type(dtype, weight.device) or weight.dtype)
 
 
 def _loss(loss: str | Loss) -> Loss:

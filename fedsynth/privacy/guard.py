@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from fedsynth.core.model import Arrays, Numbers, PartyPlan, Release, Request
-from fedsynth.data.normalization import Scale
+from fedsynth.core.messages import Arrays, Numbers, Release, Request
+from fedsynth.core.plan import PartyPlan
+from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.accounting.events import disclosed, gaussian, poisson
-from fedsynth.privacy.charging import CURATOR, PUBLIC, Till
+from fedsynth.privacy.charging import CURATOR, PUBLIC, Charger
 from fedsynth.privacy.clipping import clip_rows, clipped_gradient_sum
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.loss_gradients import LossGradientMechanisms
@@ -28,7 +29,7 @@ from fedsynth.privacy.mechanisms.vote_maxima import VoteMaximumMechanisms
 from fedsynth.privacy.mechanisms.votes import VoteMechanisms
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.outer_products import clipped_outer_sum
-from fedsynth.privacy.party_data import Private, Records, Sealed, open_for_guard
+from fedsynth.privacy.party_data import PartyData, Records, Sealed, open_for_guard
 from fedsynth.privacy.secagg.distributed_noise import add_share, sum_view
 
 PARTY, AGGREGATE, DISTRIBUTED = "party", "aggregate", "distributed"  # who adds the noise
@@ -44,7 +45,7 @@ class Guard(
     SparseGradientMechanisms,
     VoteMaximumMechanisms,
     VoteMechanisms,
-    Till,
+    Charger,
 ):
     """The mechanisms of one party while it answers one request."""
 
@@ -72,9 +73,9 @@ class Guard(
 
     def noisy_gradient(
         self,
-        private: Private,
+        private: PartyData,
         model: nn.Module,
-        scale: Scale,
+        scale: Normalizer,
         *,
         clip: float,
         noise_multiplier: float,
@@ -91,7 +92,7 @@ class Guard(
         most `clip`; `loss` is a function of each record alone. An empty sample releases noise. The
         result is the sum, in the order of `model.parameters()`; divide by a public constant.
 
-        `at="aggregate"` leaves the noise to a trusted curator (`AggregateNoise`): what the curator
+        `at="aggregate"` leaves the noise to a trusted curator (`CentralNoise`): what the curator
         receives is not private from the curator, and the charge counts for the public view only.
         `at="distributed"` adds this party's share of the noise, on a grid of whole numbers
         (`privacy.shares`): the charge counts for who sees the sum over parties and nothing else.
@@ -108,7 +109,7 @@ class Guard(
 
     def noisy_class_sums(
         self,
-        private: Private,
+        private: PartyData,
         contribution: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         *,
         width: int,
@@ -142,7 +143,7 @@ class Guard(
 
     def noisy_sum(
         self,
-        private: Private,
+        private: PartyData,
         contribution: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         *,
         width: int,
@@ -179,7 +180,7 @@ class Guard(
 
     def noisy_outer_sum(
         self,
-        private: Private,
+        private: PartyData,
         factors: Sealed[tuple[torch.Tensor, torch.Tensor]],
         *,
         bound: float,
@@ -200,7 +201,7 @@ class Guard(
         total = clipped_outer_sum(left, right, bound)
         return self._noised(at, [total], bound, noise_multiplier, streams)[0]
 
-    def disclose(self, private: Private) -> Records:
+    def disclose(self, private: PartyData) -> Records:
         """Open everything. Costs infinity, says so in the ledger and colours every report: for
         non-private references only."""
         self._charge(disclosed(), "disclosure")
@@ -247,7 +248,7 @@ class Guard(
         )
 
 
-class AggregateNoise:
+class CentralNoise:
     """The noise of a trusted curator, drawn once on the sum of what the parties of a stage sent."""
 
     def __init__(self, key: NoiseKey, stage: int, job: str) -> None:

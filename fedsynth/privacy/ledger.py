@@ -27,7 +27,7 @@ from typing import IO, Any
 from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
 from fedsynth.privacy.noise import NoiseKey

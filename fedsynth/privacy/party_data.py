@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from fedsynth.core.model import PartyFacts
-from fedsynth.privacy.private_cache import Vault
+from fedsynth.core.types import PartyInfo
+from fedsynth.privacy.private_cache import PrivateCache
 from fedsynth.storage.checkpoint import rounds
 
 T = TypeVar("T")
@@ -58,21 +58,21 @@ def open_for_guard(sealed: Sealed[T]) -> T:
     return sealed._value
 
 
-class Private:
+class PartyData:
     """One party's partition in one stage, with what is public about it and its private workshop."""
 
     def __init__(
         self,
         records: Records,
-        facts: PartyFacts,
+        info: PartyInfo,
         *,
         workshop: Path,
         fingerprint: str,
         on_step: Callable[[int, int], None] | None = None,
-        vault: Vault | None = None,
+        vault: PrivateCache | None = None,
     ) -> None:
         self.records = Sealed(records)
-        self.facts = facts
+        self.info = info
         self._workshop = workshop
         self._fingerprint = fingerprint
         self._on_step = on_step
@@ -96,7 +96,7 @@ class Private:
 
 
 def recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
-    """`compute(records)`, kept with the records for the next time; see `Private.remember`."""
+    """`compute(records)`, kept with the records for the next time; see `PartyData.remember`."""
     memory = records.memory
     value: T = memory.pop(key) if key in memory else compute(records)
     memory[key] = value

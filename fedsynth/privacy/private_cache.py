@@ -22,7 +22,7 @@ FOLDER = "private"
 _SUM = hashlib.sha256().digest_size
 
 
-class Vault:
+class PrivateCache:
     """The vault of one party."""
 
     def __init__(self, data_directory: Path, party: int) -> None:

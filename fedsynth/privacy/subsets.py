@@ -17,13 +17,13 @@ import torch
 from dp_accounting import DpEvent
 
 from fedsynth.privacy.accounting.events import one_part
-from fedsynth.privacy.party_data import Private, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Records, Sealed
 
 USER = "user"
 
 
 @dataclass(frozen=True)
-class Part:
+class Subset:
     """Part `index` of `parts`, of the partition called `partition`."""
 
     partition: str
@@ -36,7 +36,7 @@ class Part:
             return inner
         return one_part(self.partition, self.index, self.parts, inner)
 
-    def records(self, private: Private) -> Sealed[Records]:
+    def records(self, private: PartyData) -> Sealed[Records]:
         """The records of this part."""
         if self.parts == 1:
             return private.records
@@ -53,7 +53,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class OfClass:
+class ClassSubset:
     """The records of one class, a part of the partition by class."""
 
     name: int
@@ -63,7 +63,7 @@ class OfClass:
         """What `inner` on this class costs a record."""
         return one_part("classes", self.name, self.classes, inner)
 
-    def records(self, private: Private) -> Sealed[Records]:
+    def records(self, private: PartyData) -> Sealed[Records]:
         """The records of this class."""
         return private.remember(f"class {self.name}", self._mine)
 

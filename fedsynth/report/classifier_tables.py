@@ -32,7 +32,7 @@ QUALITY = {
 
 
 @dataclass(frozen=True)
-class Listing:
+class TableData:
     """A table before it has a form: a caption, headings, and rows whose first two cells are the
     method and its budget."""
 
@@ -50,7 +50,7 @@ def last_stage(metrics: pd.DataFrame) -> pd.DataFrame:
     return wide.sort_index()
 
 
-def by_classifier(metrics: pd.DataFrame) -> Listing | None:
+def by_classifier(metrics: pd.DataFrame) -> TableData | None:
     """A column a classifier, with the average over them and, where real data were judged as well,
     the calibrated average and the real data themselves. None where one classifier judged."""
     wide = last_stage(metrics)
@@ -88,12 +88,12 @@ def by_classifier(metrics: pd.DataFrame) -> Listing | None:
             "real data"
         )
     headings = ("method", "ε", *(m[2].replace("_", " ") for m in judged.values()), "average")
-    return Listing(
+    return TableData(
         caption, (*headings, *(["calibrated average"] if calibrated else [])), tuple(rows)
     )
 
 
-def by_quality(metrics: pd.DataFrame) -> Listing | None:
+def by_quality(metrics: pd.DataFrame) -> TableData | None:
     """Inception Score and distances; None where nobody looked."""
     wide = last_stage(metrics)
     known = [name for name in QUALITY if name in wide]
@@ -108,7 +108,7 @@ def by_quality(metrics: pd.DataFrame) -> Listing | None:
         "are by our own scorer, which was trained on the parties' real records: for the evaluation "
         "only, and comparable between runs with the same scorer, not with published numbers"
     )
-    return Listing(caption, ("method", "ε", *(QUALITY[name] for name in known)), tuple(rows))
+    return TableData(caption, ("method", "ε", *(QUALITY[name] for name in known)), tuple(rows))
 
 
 def _who(index: Any) -> tuple[str, str]:
@@ -127,13 +127,13 @@ def section(metrics: pd.DataFrame) -> str:
     return html.section("classifiers", "Classifiers and images", *found)
 
 
-def _html(listing: Listing) -> str:
+def _html(listing: TableData) -> str:
     columns = [html.Column(h, number=i > 0) for i, h in enumerate(listing.headings)]
     rows = [("reference" if row[1] in ("∞", MISSING) else "", row) for row in listing.rows]
     return html.table(listing.caption, columns, rows)
 
 
-def markdown(listing: Listing) -> str:
+def markdown(listing: TableData) -> str:
     """The listing as Markdown, its caption below."""
     lines = [listing.headings, ("---",) * len(listing.headings), *listing.rows]
     return "\n".join([*(_line(line) for line in lines), "", f"{listing.caption}."])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.report.summary import SummaryRow, epsilon_words, stages_of
 from fedsynth.storage.releases import grey_or_colour
 

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.report import html
 from fedsynth.report.figures import DARK, LIGHT, accuracy_matrices, images_by_method, render
 from fedsynth.report.summary import epsilon_words

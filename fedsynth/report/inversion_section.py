@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import torch
 
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.evaluation.inversion_detector import ENOUGH, INVERTED, UNTOLD, UPRIGHT, verdicts
 from fedsynth.report import html

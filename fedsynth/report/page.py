@@ -19,7 +19,7 @@ from fedsynth.report import images_section as gallery
 from fedsynth.report import inversion_section as debugging
 from fedsynth.report.figures import DARK, LIGHT, accuracy_over_stages, render
 from fedsynth.report.paper_comparison import table as compare
-from fedsynth.report.report_data import MethodFacts, PrivacyRow, ReportFacts
+from fedsynth.report.report_data import MethodInfo, PrivacyRow, ReportData
 from fedsynth.report.style import CSS
 from fedsynth.report.summary import (
     MISSING,
@@ -32,7 +32,7 @@ from fedsynth.report.summary import (
 )
 from fedsynth.storage.run_directory import REPORT, RunDirectory
 
-__all__ = ["MethodFacts", "PrivacyRow", "ReportFacts", "write_report"]
+__all__ = ["MethodInfo", "PrivacyRow", "ReportData", "write_report"]
 
 FILES = (
     ("config.yaml", "every setting of the run, after presets and overrides"),
@@ -57,30 +57,30 @@ FILES = (
 )
 
 
-def write_report(run: RunDirectory, facts: ReportFacts) -> Path:
+def write_report(run: RunDirectory, info: ReportData) -> Path:
     """Settle the metrics, draw the figures and write `report.html`; returns its path.
 
     The page fetches nothing, holds no script, and escapes every text.
     """
-    run.settle_metrics()
+    run.compact_metrics()
     metrics = frame(run.metrics())
     rows = summarise(metrics)
     sections = (
-        _results(run, rows, facts.setting),
+        _results(run, rows, info.setting),
         classifiers.section(metrics),
         compare.section(run),
         debugging.section(run, metrics),
-        privacy_section.build(facts, metrics),
+        privacy_section.build(info, metrics),
         gallery.images(run, metrics),
         gallery.matrices(run, metrics),
         _costs(metrics),
-        _methods(facts),
-        _reproduce(run, facts),
+        _methods(info),
+        _reproduce(run, info),
     )
-    return run.write_text(REPORT, _page(facts, sections))
+    return run.write_text(REPORT, _page(info, sections))
 
 
-def _page(facts: ReportFacts, sections: Sequence[str]) -> str:
+def _page(info: ReportData, sections: Sequence[str]) -> str:
     present = [
         f'<a href="#{anchor}">{title}</a>'
         for anchor, title in (
@@ -98,19 +98,19 @@ def _page(facts: ReportFacts, sections: Sequence[str]) -> str:
         if any(section.startswith(f'<section id="{anchor}"') for section in sections)
     ]
     chips = (
-        ("Scenario", facts.scenario),
-        ("Data", facts.dataset),
-        ("Preset", facts.preset),
-        ("Setting", facts.setting),
+        ("Scenario", info.scenario),
+        ("Data", info.dataset),
+        ("Preset", info.preset),
+        ("Setting", info.setting),
     )
     chip_list = "".join(f"<li><b>{html.text(k)}</b> {html.text(v)}</li>" for k, v in chips)
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.text(facts.title)}</title><style>{CSS}</style></head><body>"
-        f"<header><h1>{html.text(facts.title)}</h1>"
+        f"<title>{html.text(info.title)}</title><style>{CSS}</style></head><body>"
+        f"<header><h1>{html.text(info.title)}</h1>"
         f'<ul class="chips">{chip_list}</ul>'
-        f"{privacy_section.banner(facts)}"
+        f"{privacy_section.banner(info)}"
         f'<nav aria-label="Sections">{"".join(present)}</nav></header>'
         f"<main>{''.join(sections)}</main>"
         "<footer>Written by fedsynth. This page is complete in itself: it fetches nothing.</footer>"
@@ -222,21 +222,21 @@ def _cost(name: str, value: float) -> str:
     return f"{value:.0f} B"
 
 
-def _methods(facts: ReportFacts) -> str:
-    if not facts.methods:
+def _methods(info: ReportData) -> str:
+    if not info.methods:
         return ""
     columns = [html.Column(name, number=False) for name in ("Method", "What it does", "Source")]
     rows = [
         ("" if m.private else "reference", (m.name, m.summary, m.source or MISSING))
-        for m in facts.methods
+        for m in info.methods
     ]
     listing = html.table("Methods of this run; references are not private", columns, rows)
     return html.section("methods", "Methods", f'<div class="prose">{listing}</div>')
 
 
-def _reproduce(run: RunDirectory, facts: ReportFacts) -> str:
+def _reproduce(run: RunDirectory, info: ReportData) -> str:
     environment = run.read_environment()
-    command = facts.command or str(environment.get("command", ""))
+    command = info.command or str(environment.get("command", ""))
     machine = [
         ("Python", environment.get("python")),
         ("Platform", environment.get("platform")),
@@ -259,7 +259,7 @@ def _reproduce(run: RunDirectory, facts: ReportFacts) -> str:
         "reproduce",
         "Reproduce",
         f"<pre><code>{html.text(command)}</code></pre>" if command else "",
-        html.bullets(facts.notes),
+        html.bullets(info.notes),
         html.folded("Environment", html.definitions((k, v) for k, v in machine if v is not None))
         if environment
         else "",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedsynth.report import html
 from fedsynth.report.party_groups import CROWD, alike, span, who
-from fedsynth.report.report_data import PrivacyRow, ReportFacts
+from fedsynth.report.report_data import PrivacyRow, ReportData
 from fedsynth.report.summary import epsilon_words
 
 ROWS_SHOWN = 200  # a method and epsilon; the ledger holds them all
@@ -35,30 +35,30 @@ _COLUMNS = (
 )
 
 
-def banner(facts: ReportFacts) -> str:
+def banner(info: ReportData) -> str:
     """The warning that stands above everything when the noise can be repeated."""
-    if facts.noise_seed is None:
+    if info.noise_seed is None:
         return ""
     return (
         '<p class="banner" role="note"><strong>Reproducible noise: an experiment, not a release.'
-        f"</strong> The noise came from noise_seed={html.text(facts.noise_seed)}. Whoever knows "
+        f"</strong> The noise came from noise_seed={html.text(info.noise_seed)}. Whoever knows "
         "the seed can take it off again, so nothing here protects anybody.</p>"
     )
 
 
-def build(facts: ReportFacts, metrics: pd.DataFrame) -> str:
+def build(info: ReportData, metrics: pd.DataFrame) -> str:
     """Terms, assumptions, and a table a method and epsilon."""
     noise = (
         "operating system entropy"
-        if facts.noise_seed is None
-        else f"reproducible, noise_seed={facts.noise_seed}"
+        if info.noise_seed is None
+        else f"reproducible, noise_seed={info.noise_seed}"
     )
     terms = html.definitions(
         (
-            ("Protected unit", facts.unit),
-            ("Neighbours", _RELATIONS.get(facts.relation, facts.relation)),
-            ("δ", f"{facts.delta:g}"),
-            ("Noise calibrated to", facts.accounting.upper()),
+            ("Protected unit", info.unit),
+            ("Neighbours", _RELATIONS.get(info.relation, info.relation)),
+            ("δ", f"{info.delta:g}"),
+            ("Noise calibrated to", info.accounting.upper()),
             ("Noise from", noise),
         )
     )
@@ -66,9 +66,9 @@ def build(facts: ReportFacts, metrics: pd.DataFrame) -> str:
         "privacy",
         "Privacy: what each party promised and spent",
         terms,
-        _references(facts, metrics),
-        *_tables(facts.privacy),
-        _assumptions(facts.assumptions),
+        _references(info, metrics),
+        *_tables(info.privacy),
+        _assumptions(info.assumptions),
         html.paragraph(
             "The cost of choosing settings is not part of any ε here; choose them on other data, "
             "or count it.",
@@ -77,8 +77,8 @@ def build(facts: ReportFacts, metrics: pd.DataFrame) -> str:
     )
 
 
-def _references(facts: ReportFacts, metrics: pd.DataFrame) -> str:
-    named = {method.name for method in facts.methods if not method.private}
+def _references(info: ReportData, metrics: pd.DataFrame) -> str:
+    named = {method.name for method in info.methods if not method.private}
     measured = set(metrics.loc[metrics["epsilon"].map(math.isinf), "method"])
     if not (names := sorted(named | measured)):
         return ""

@@ -23,7 +23,7 @@ _JUDGED = re.compile(r"accuracy_([A-Z])_(\w+)")
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanStd:
     """A mean with its standard deviation; no deviation where there is nothing to compare."""
 
     mean: float
@@ -42,16 +42,16 @@ class SummaryRow:
     method: str
     epsilon: float
     seeds: int
-    accuracy: dict[int, Spread]  # after each stage, on the test data of all classes seen
-    average: Spread | None
-    forgetting: Spread | None
+    accuracy: dict[int, MeanStd]  # after each stage, on the test data of all classes seen
+    average: MeanStd | None
+    forgetting: MeanStd | None
     epsilon_pld: float | None
     epsilon_rdp: float | None
     epsilon_paper: float | None
     seconds: float | None  # to make all releases of one seed
     judges: tuple[str, ...] = ()  # "P convnet": protocol and classifier, of each kind
-    calibrated: Spread | None = None  # accuracy in shares of that on real data, last stage
-    optimistic: Spread | None = None  # best epoch on the test data, last stage
+    calibrated: MeanStd | None = None  # accuracy in shares of that on real data, last stage
+    optimistic: MeanStd | None = None  # best epoch on the test data, last stage
 
     @property
     def private(self) -> bool:
@@ -104,12 +104,12 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
     )
 
 
-def _spread(values: pd.Series, over_nets: float | None = None) -> Spread:
+def _spread(values: pd.Series, over_nets: float | None = None) -> MeanStd:
     deviation = float(values.std(ddof=1)) if len(values) > 1 else over_nets
-    return Spread(float(values.mean()), deviation)
+    return MeanStd(float(values.mean()), deviation)
 
 
-def _last(rows: pd.DataFrame) -> Spread | None:
+def _last(rows: pd.DataFrame) -> MeanStd | None:
     if rows.empty:
         return None
     return _spread(rows[rows["stage"] == rows["stage"].max()]["value"])
@@ -170,7 +170,7 @@ def epsilon_words(epsilon: float | None) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
-def _cells(row: SummaryRow, stages: Sequence[int]) -> list[Spread | str]:
+def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:
     return [
         *(row.accuracy.get(stage, MISSING) for stage in stages),
         row.average or MISSING,
@@ -260,6 +260,6 @@ def html_table(rows: Sequence[SummaryRow], setting: str = "") -> str:
     return "".join(lines)
 
 
-def _html(cell: Spread | str) -> str:
+def _html(cell: MeanStd | str) -> str:
     mean, plus_minus, deviation = str(cell).partition(" ± ")
     return f'{mean} <span class="spread">± {deviation}</span>' if plus_minus else mean

@@ -47,9 +47,9 @@ def kept(
     return made
 
 
-def file_stem(name: str, tensors: Iterable[torch.Tensor], *facts: object) -> str:
+def file_stem(name: str, tensors: Iterable[torch.Tensor], *info: object) -> str:
     """A readable name with a checksum of everything that the kept thing depends on."""
-    sha = hashlib.sha256(repr(facts).encode())
+    sha = hashlib.sha256(repr(info).encode())
     for tensor in tensors:
         sha.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
         sha.update(tensor.contiguous().numpy().tobytes())

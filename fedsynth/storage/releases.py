@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Outcome, ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 
 WIDTH_KEY = "fedsynth.width"
 COLUMNS = 10

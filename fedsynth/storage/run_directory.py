@@ -18,8 +18,7 @@ from typing import Any
 import yaml
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, DataFacts, Outcome, SyntheticSet
-from fedsynth.data.tables import as_csv
+from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.storage.environment import describe_environment
 from fedsynth.storage.files import (
     TEMPORARY_SUFFIX,
@@ -84,7 +83,7 @@ class RunDirectory:
         for leftover in run.path.rglob(f".*{TEMPORARY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
-        run.settle_metrics()
+        run.compact_metrics()
         return run
 
     @classmethod
@@ -160,7 +159,7 @@ class RunDirectory:
         """Append rows of seconds, like metrics."""
         self._timings.add(rows)
 
-    def settle_metrics(self) -> None:
+    def compact_metrics(self) -> None:
         """Put `metrics.csv` into its final form: sorted, one row a key, the last one wins."""
         self._metrics.settle()
         self._timings.settle()
@@ -177,19 +176,19 @@ class RunDirectory:
             durable_append(path, f"{moment} {text}\n".encode())
 
     def save_release(
-        self, name: str, stage: int, outcome: Outcome, data: DataFacts | None = None
+        self, name: str, stage: int, outcome: Outcome, table: str | None = None
     ) -> Path:
-        """Write a stage's outcome, and beside a synthetic set its picture, or its rows as CSV when
-        `data` says that it is a table. Raw records, which only a non-private reference hands over,
-        go to a place of their own (`drop_disclosed`)."""
+        """Write a stage's outcome, and beside a synthetic set its picture, or `table`, its rows as
+        CSV. Raw records, which only a non-private reference releases, go to a folder of their own
+        (`drop_disclosed`)."""
         if isinstance(outcome, SyntheticSet) and outcome.raw:
             return self.write_bytes(
                 f"disclosed/{_component(name)}/stage-{stage}.npz", archive(outcome)
             )
         kind = "stage" if isinstance(outcome, SyntheticSet) else "model"
         stem = f"releases/{_component(name)}/{kind}-{stage}"
-        if isinstance(outcome, SyntheticSet) and data is not None and data.kind == TABLE:
-            self.write_text(f"{stem}.csv", as_csv(data, outcome.images, outcome.labels))
+        if isinstance(outcome, SyntheticSet) and table is not None:
+            self.write_text(f"{stem}.csv", table)
         elif isinstance(outcome, SyntheticSet):
             self.write_bytes(f"{stem}.png", png(contact_sheet(outcome)))
         return self.write_bytes(f"{stem}.npz", archive(outcome))

@@ -11,7 +11,7 @@ import pytest
 
 from fedsynth.cli.flower_nodes import main, rehearse
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Request
+from fedsynth.core.messages import Request
 
 
 def test_real_nodes_give_the_same_bits(local_stage, tmp_path):
@@ -37,7 +37,7 @@ def test_the_app_folder_names_the_real_apps(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "fedsynthapp", raising=False)
     import fedsynthapp
 
-    from fedsynth.engine import apps
+    from fedsynth.experiment import flower_apps as apps
 
     assert fedsynthapp.client_app is apps.client_app
     assert fedsynthapp.server_app is apps.server_app

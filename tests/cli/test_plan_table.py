@@ -18,9 +18,9 @@ from fedsynth.cli.plan_table import (
     plan_table,
     released_images,
 )
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.engine.base import Engine
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
 from fedsynth.storage.run_directory import RunDirectory
@@ -63,8 +63,8 @@ def test_real_data_are_counted_once_and_only_where_needed(
     monkeypatch.setattr(planning, "judging_seconds", lambda *_: 100.0)
     monkeypatch.setattr(planning, "scorer_training_seconds", lambda *_: 7.0)
     monkeypatch.setattr(planning, "quality_seconds", lambda *_: 1.0)
-    calibrated = EvalSetting("G", classifier=("lda",))
-    settings: Mapping[str, EvalSetting] = {"P": EvalSetting(), "G": calibrated}
+    calibrated = EvaluationConfig("G", classifier=("lda",))
+    settings: Mapping[str, EvaluationConfig] = {"P": EvaluationConfig(), "G": calibrated}
     jobs = {
         k: [job(tmp_path, n, evaluation=v) for n in ("ldpdc", "psg")] for k, v in settings.items()
     }

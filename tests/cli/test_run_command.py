@@ -103,7 +103,7 @@ def test_the_plan_reads_no_data_and_leaves_nothing(capsys, tmp_path):
     rows = [[cell.strip() for cell in line.split("│")[1:]] for line in text.splitlines()]
     rows = [row for row in rows if row[:1] == ["ldpdc"]]
     assert len(rows) == 5
-    published = datasets.info("mnist").class_counts()
+    published = datasets.find("mnist").class_counts()
     for row, pair in zip(rows, [(5, 6), (1, 2), (0, 8), (9, 3), (4, 7)], strict=True):
         assert f"{sum(published[c] for c in pair):,}" in row
         assert f"{50 / min(published[c] for c in pair):.5f}" in row

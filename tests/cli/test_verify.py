@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsynth.cli.verify import accounts, main
-from fedsynth.core.model import Budget
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.ledger import Ledger, LedgerDamaged

@@ -10,52 +10,67 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
-from fedsynth.data.image_transform import Form
+from fedsynth.data.image_transform import ImageTransform
 from fedsynth.experiment import scenario
 from fedsynth.experiment.config import parse_overrides, resolve
-from fedsynth.experiment.scenario import World, facts, party_records, setting_in_words, tasks
+from fedsynth.experiment.scenario import (
+    ScenarioConfig,
+    info,
+    party_records,
+    scenario_stages,
+    setting_in_words,
+)
 from fedsynth.storage.run_directory import RunDirectory
 
-COLOUR = datasets.info("made_colour").facts
+COLOUR = datasets.find("made_colour").info
 
 
-@pytest.mark.parametrize("form", [Form(16), Form(48), Form(grey=True), Form(28, True), Form()])
+@pytest.mark.parametrize(
+    "form",
+    [
+        ImageTransform(16),
+        ImageTransform(48),
+        ImageTransform(grey=True),
+        ImageTransform(28, True),
+        ImageTransform(),
+    ],
+)
 def test_facts_and_images_agree(form):
     images, _ = datasets.load("made_colour", "train")
     made = form.apply(images)
     assert made.dtype == torch.uint8
-    assert made.shape == (len(images), *form.facts(COLOUR).shape)
-    assert len(form.facts(COLOUR).mean) == len(form.facts(COLOUR).std) == made.shape[1]
+    assert made.shape == (len(images), *form.info(COLOUR).shape)
+    assert len(form.info(COLOUR).mean) == len(form.info(COLOUR).std) == made.shape[1]
     pixels = made.double() / 255
-    for channel, mean in enumerate(form.facts(COLOUR).mean):
+    for channel, mean in enumerate(form.info(COLOUR).mean):
         assert abs(pixels[:, channel].mean() - mean) < 0.01
 
 
 def test_what_is_as_wanted_is_left_alone():
     images, _ = datasets.load("made_colour", "test")
-    assert Form(32).apply(images) is images
-    assert Form().facts(COLOUR) is COLOUR
+    assert ImageTransform(32).apply(images) is images
+    assert ImageTransform().info(COLOUR) is COLOUR
     grey, _ = datasets.load("shapes", "test")
-    assert Form(28, grey=True).apply(grey) is grey
+    assert ImageTransform(28, grey=True).apply(grey) is grey
 
 
 def test_an_image_is_changed_by_itself():
     """Nothing of one record may come into another's."""
     images, _ = datasets.load("made_colour", "test")
-    form = Form(20, grey=True)
+    form = ImageTransform(20, grey=True)
     alone = torch.cat([form.apply(images[k : k + 1]) for k in range(5)])
     assert torch.equal(form.apply(images[:5]), alone)
 
 
 def test_halving_is_averaging_and_grey_is_luma():
     flat = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    assert (Form(4).apply(flat)[0, :, 0, 0]).tolist() == [200, 100, 50]
-    assert Form(grey=True).apply(flat).unique().tolist() == [round(59.8 + 58.7 + 5.7)]
+    assert (ImageTransform(4).apply(flat)[0, :, 0, 0]).tolist() == [200, 100, 50]
+    assert ImageTransform(grey=True).apply(flat).unique().tolist() == [round(59.8 + 58.7 + 5.7)]
 
 
 def test_a_world_in_another_form():
-    world = World(data="made_colour", partition="single", parties=1, resize=28, grey=True)
-    assert facts(world).shape == tasks(world)[0].data.shape == (1, 28, 28)
+    world = ScenarioConfig(data="made_colour", partition="single", parties=1, resize=28, grey=True)
+    assert info(world).shape == scenario_stages(world)[0].data.shape == (1, 28, 28)
     assert party_records(world, 0).images.shape[1:] == (1, 28, 28)
     assert scenario.test_records(world).images.shape[1:] == (1, 28, 28)
     assert "images made 28x28 and made grey" in setting_in_words(world)

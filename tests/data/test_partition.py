@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import partition
-from fedsynth.experiment.client_selection import Recruitment
+from fedsynth.experiment.client_selection import ClientSelectionConfig
 
 class_counts = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 seeds = st.integers(0, 2**32 - 1)
@@ -41,17 +41,17 @@ def cuts(draw):
 def test_every_partitioner_is_drawn_here_with_its_options():
     drawn = {"classes": {"order"}, "dirichlet": {"alpha"}, "shards": {"shards_per_party"}}
     # No draw, but a fact of the data: tests/test_population.py
-    drawn["users"] = {field.name for field in dataclasses.fields(Recruitment)}
+    drawn["users"] = {field.name for field in dataclasses.fields(ClientSelectionConfig)}
     for name in partition.names():
-        assert set(partition.info(name).options) == drawn.get(name, set())
-        assert partition.info(name).about
+        assert set(partition.find(name).options) == drawn.get(name, set())
+        assert partition.find(name).about
 
 
 @quick
 @given(cuts(), seeds)
 def test_all_records_are_dealt_once_and_as_counted(cut, seed):
     name, counts, parties, options = cut
-    shares = partition.info(name).cut(counts, parties, np.random.default_rng(seed), **options)
+    shares = partition.find(name).cut(counts, parties, np.random.default_rng(seed), **options)
     if (shares.sum(1) == 0).any():
         with pytest.raises(UserError, match="without records"):
             partition.counts(name, counts, parties, np.random.default_rng(seed), **options)
@@ -108,7 +108,7 @@ def test_classes_against_a_loop():
 @quick
 @given(class_counts, st.integers(1, 5), st.integers(1, 4), seeds)
 def test_shards_against_sorting_labels(counts, parties, each, seed):
-    shares = partition.info("shards").cut(
+    shares = partition.find("shards").cut(
         counts, parties, np.random.default_rng(seed), shards_per_party=each
     )
     pieces = np.array_split(np.repeat(np.arange(len(counts)), counts), parties * each)
@@ -121,7 +121,7 @@ def test_shards_against_sorting_labels(counts, parties, each, seed):
 @quick
 @given(class_counts, st.integers(1, 6), st.floats(0.05, 10), seeds)
 def test_dirichlet_is_within_one_record_of_its_draw(counts, parties, alpha, seed):
-    shares = partition.info("dirichlet").cut(
+    shares = partition.find("dirichlet").cut(
         counts, parties, np.random.default_rng(seed), alpha=alpha
     )
     rng = np.random.default_rng(seed)
@@ -134,7 +134,7 @@ def test_dirichlet_is_within_one_record_of_its_draw(counts, parties, alpha, seed
 def test_a_small_alpha_makes_parties_differ_more():
     def spread(alpha):
         rng = np.random.default_rng(3)
-        cut = partition.info("dirichlet").cut
+        cut = partition.find("dirichlet").cut
         return np.mean([cut([1000] * 10, 5, rng, alpha=alpha).std(0).mean() for _ in range(20)])
 
     assert spread(0.1) > 2 * spread(1) > 4 * spread(10)

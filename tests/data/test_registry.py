@@ -8,8 +8,9 @@ import tiny_data as tiny
 import torch
 from torch.nn import functional
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, Column, DataFacts
+from fedsynth.core.types import Column, DatasetInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import line_figures as shapes
 from fedsynth.data.fetch import fetch as sources
@@ -31,7 +32,7 @@ def load_or_explain(name, split):
 
 
 UNPUBLISHED = ("emnist_users", "femnist_leaf", "femnist_tff", "femnist_flower")  # class counts
-PUBLISHED = [name for name in datasets.names() if datasets.info(name).train]
+PUBLISHED = [name for name in datasets.names() if datasets.find(name).train]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -40,18 +41,18 @@ def test_published_facts_are_true(name, split):
     loaded = load_or_explain(name, split)
     if loaded is None:
         return
-    (images, labels), known = loaded, datasets.info(name)
-    stored = torch.float32 if known.facts.kind == TABLE else torch.uint8
+    (images, labels), known = loaded, datasets.find(name)
+    stored = torch.float32 if known.info.kind == DataKind.TABLE else torch.uint8
     assert (images.dtype, labels.dtype) == (stored, torch.int64)
-    assert images.shape == (len(labels), *known.facts.shape)
-    counted = [int((labels == c).sum()) for c in range(known.facts.classes)]
+    assert images.shape == (len(labels), *known.info.shape)
+    counted = [int((labels == c).sum()) for c in range(known.info.classes)]
     assert counted == list(known.class_counts(split))
     assert sum(counted) == len(labels)
     if split == "train" and name not in SCALED_OTHERWISE:
-        pixels = images.double() / (1 if known.facts.kind == TABLE else 255)
-        for c in range(known.facts.shape[0]):
-            assert abs(pixels[:, c].mean() - known.facts.mean[c]) < 1e-3
-            assert abs(pixels[:, c].std() - known.facts.std[c]) < 1e-3
+        pixels = images.double() / (1 if known.info.kind == DataKind.TABLE else 255)
+        for c in range(known.info.shape[0]):
+            assert abs(pixels[:, c].mean() - known.info.mean[c]) < 1e-3
+            assert abs(pixels[:, c].std() - known.info.std[c]) < 1e-3
 
 
 def test_facts_are_told_where_no_data_is(monkeypatch):
@@ -62,12 +63,12 @@ def test_facts_are_told_where_no_data_is(monkeypatch):
     monkeypatch.setattr(sources, "fetch", refuse)
     monkeypatch.setattr(shapes, "draw", refuse)
     for name in datasets.names():
-        known = datasets.info(name)
+        known = datasets.find(name)
         assert known.name == name
         assert len(known.train) == len(known.test)
         from_files = name in UNPUBLISHED or known.counted is not None
-        assert len(known.train) in (known.facts.classes, 0 if from_files else None)
-        assert len(known.facts.mean) == len(known.facts.std) == known.facts.shape[0]
+        assert len(known.train) in (known.info.classes, 0 if from_files else None)
+        assert len(known.info.mean) == len(known.info.std) == known.info.shape[0]
         assert known.about
         assert "\n" not in known.about
 
@@ -79,7 +80,7 @@ def test_unknown_names_are_told_the_nearest(call):
 
 
 def test_unknown_splits_are_told_the_nearest():
-    for call in (datasets.info("shapes").class_counts, lambda s: datasets.load("shapes", s)):
+    for call in (datasets.find("shapes").class_counts, lambda s: datasets.load("shapes", s)):
         with pytest.raises(UserError, match=r"unknown split 'tests'. Did you mean 'test'"):
             call("tests")
 
@@ -90,8 +91,8 @@ def registry(monkeypatch):
 
 
 def register(images, labels, train=(2, 2)):
-    facts = DataFacts("new", (1, 2, 2), 2, (0.5,), (0.5,))
-    datasets.dataset(facts, train=train, test=(1, 1), about="new")(lambda *_: (images, labels))
+    info = DatasetInfo("new", (1, 2, 2), 2, (0.5,), (0.5,))
+    datasets.dataset(info, train=train, test=(1, 1), about="new")(lambda *_: (images, labels))
 
 
 def test_one_function_adds_a_data_set(registry):
@@ -171,7 +172,7 @@ def test_idx_files_are_read_as_they_are_defined():
 def test_made_data_say_that_they_are_made():
     for known in map(datasets.info, datasets.names()):
         assert known.made == ("made-up" in known.about)
-    assert datasets.info("shapes").made
+    assert datasets.find("shapes").made
 
 
 def test_shapes_are_the_same_every_time_and_no_image_comes_twice():

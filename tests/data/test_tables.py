@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, Column
+from fedsynth.core.types import Column
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 
@@ -91,12 +92,12 @@ def test_what_cannot_be_read_is_named_by_its_place_and_not_repeated(column, valu
 
 
 def test_the_made_table_is_a_table():
-    known = datasets.info("made_table")
-    assert known.facts.kind == TABLE
-    assert known.facts.shape == (len(known.facts.columns), 1, 1)
+    known = datasets.find("made_table")
+    assert known.info.kind == DataKind.TABLE
+    assert known.info.shape == (len(known.info.columns), 1, 1)
     rows, _ = datasets.load("made_table", "train")
     assert torch.equal(rows, datasets.load("made_table", "train")[0])
-    for i, column in enumerate(known.facts.columns):
+    for i, column in enumerate(known.info.columns):
         values = rows[:, i].flatten()
         assert 0 <= values.min() < values.max() <= 1
         if column.categories:

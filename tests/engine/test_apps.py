@@ -14,8 +14,8 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Release, Request
-from fedsynth.engine.apps import Curator, make_client_app, make_server_app, read_job
+from fedsynth.core.messages import Release, Request
+from fedsynth.engine.apps import PartyConnections, make_client_app, make_server_app, read_job
 from fedsynth.engine.local_grid import InProcessGrid, PartyHost
 from fedsynth.engine.messages import BadReply, PartyFailed, PartyRefused, PartyTimeout
 from fedsynth.privacy.ledger import BudgetExceeded
@@ -41,7 +41,7 @@ class MeddlingGrid(InProcessGrid):
 
 def curator(meddle: Callable[[list[Message]], list[Message]] = list, job: str = '{"seed": 1}'):
     """A curator of three parties."""
-    return Curator(MeddlingGrid(job, 3, meddle), 3, 1.0)
+    return PartyConnections(MeddlingGrid(job, 3, meddle), 3, 1.0)
 
 
 def test_answers_come_in_the_order_asked_whatever_order_replies_take():
@@ -133,7 +133,7 @@ def test_errors_meant_for_the_curator_keep_their_text():
 
     grid = InProcessGrid("{}", 1, PartyHost(make_client_app(spent)), threading.RLock())
     with pytest.raises(PartyRefused, match=r"epsilon 1\.2 of 1\.0"):
-        Curator(grid, 1, 1.0).ask([0], 0, Request())
+        PartyConnections(grid, 1, 1.0).ask([0], 0, Request())
 
 
 def test_the_host_keeps_texts_of_a_foreign_app_to_itself():

@@ -15,11 +15,11 @@ import fakes
 import pytest
 import tiny_runs as tiny
 
-from fedsynth.core.model import Release, Request
-from fedsynth.engine.apps import Ask, session_answer, session_conversation
-from fedsynth.engine.base import open_engine
+from fedsynth.core.messages import Release, Request
+from fedsynth.engine.apps import Ask
 from fedsynth.engine.messages import PartyLost, PartyTimeout
 from fedsynth.experiment import session
+from fedsynth.experiment.flower_apps import open_job_engine, session_answer, session_conversation
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.session import dropped_out
 from fedsynth.privacy.accounting.events import flatten
@@ -58,7 +58,7 @@ def run(job: Job, lost: Callable[[int, Request], bool]) -> None:
     def conversation(text: str, ask: Ask) -> None:
         session_conversation(text, lossy(ask, lost))
 
-    with open_engine("inprocess", conversation=conversation) as engine:
+    with open_job_engine("inprocess", conversation=conversation) as engine:
         tiny.release(job, engine)
 
 
@@ -160,7 +160,7 @@ def test_a_curator_that_crashes_goes_on_without_who_was_gone(tmp_path, monkeypat
             session_conversation(job_text, lossy(ask, from_round(1)))
 
     with (
-        open_engine("inprocess", conversation=crash_after_the_sum) as engine,
+        open_job_engine("inprocess", conversation=crash_after_the_sum) as engine,
         pytest.raises(Crash),
     ):
         tiny.release(job, engine)
@@ -185,7 +185,7 @@ def test_killed_and_hung_parties_of_real_workers(tmp_path):
         job_of(tmp_path / "warm", "ndpdc_joint", at="distributed", min_answers=3), world=world
     )
     job = dataclasses.replace(warm, seed=1, out=str(tmp_path / "ray"))
-    with open_engine("ray", workers=2, num_cpus=0, answer=mishap) as engine:
+    with open_job_engine("ray", workers=2, num_cpus=0, answer=mishap) as engine:
         tiny.release(warm, engine)  # the workers are up: what follows is not their start
         engine._pool._timeout = 8.0  # type: ignore[attr-defined]
         tiny.release(job, engine)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Request
+from fedsynth.core.messages import Request
 from fedsynth.engine.messages import PartyFailed
 
 PATH = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")])
@@ -58,7 +58,7 @@ def listen(stage: fakes.Stage) -> list:
 
 _HANG = """
 import fakes
-from fedsynth.core.model import Request
+from fedsynth.core.messages import (Request)
 try:
     with fakes.open_stage("flower", workers=1, timeout=0.5) as stage:
         stage.play(lambda ask: ask([0, 1], 0, Request()), parties=2, mishap={"1": "hang"})
@@ -69,7 +69,7 @@ except Exception as error:
 
 _GO_ON = """
 import fakes
-from fedsynth.core.model import Request
+from fedsynth.core.messages import (Request)
 heard, missing = [], {}
 def part(ask):
     heard.extend(ask([0, 1, 2], 0, Request(), missing))

@@ -11,18 +11,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Release, Request
+from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import (
     BadReply,
     BadRequest,
-    Question,
+    RequestId,
     decode_release,
     decode_request,
     encode_release,
     encode_request,
 )
 
-QUESTION = Question(stage=1, kind="release", round=7, serial=3)
+QUESTION = RequestId(stage=1, kind="release", round=7, serial=3)
 DTYPES = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),

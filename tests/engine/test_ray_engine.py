@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Request
-from fedsynth.engine.base import open_engine
+from fedsynth.core.messages import Request
 from fedsynth.engine.messages import PartyFailed, PartyLost, PartyRefused, PartyTimeout
 from fedsynth.engine.ray.grid import RayGrid
+from fedsynth.experiment.flower_apps import open_job_engine
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_gpus_that_are_not_there_are_refused_at_once():
         begun = time.monotonic()
         with (
             pytest.raises(UserError, match=r"num_gpus: [12]00 GPUs are needed.* has \d"),
-            open_engine(name, workers=2 if name != "inprocess" else None, num_gpus=100),
+            open_job_engine(name, workers=2 if name != "inprocess" else None, num_gpus=100),
         ):
             pass
         assert time.monotonic() - begun < 5
@@ -255,11 +255,11 @@ def test_a_second_engine_that_would_wait_for_the_first_is_refused(ray_stage):
     begun = time.monotonic()
     with (
         pytest.raises(UserError, match=r"other engines in this process hold 2 of the \d+ of this"),
-        open_engine("ray", workers=2),
+        open_job_engine("ray", workers=2),
     ):
         pass
     assert time.monotonic() - begun < 20
-    with open_engine("ray", workers=1, num_cpus=0) as engine:
+    with open_job_engine("ray", workers=1, num_cpus=0) as engine:
         assert engine.submit(pow, 2, 10).result(timeout=120) == 1024
     assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
 
@@ -276,5 +276,5 @@ def test_a_second_engine_that_would_wait_for_the_first_is_refused(ray_stage):
 )
 def test_bad_settings_are_named(settings, match):
     """One message with the key and the value, before anything is started."""
-    with pytest.raises(UserError, match=match), open_engine(**{"name": "ray", **settings}):
+    with pytest.raises(UserError, match=match), open_job_engine(**{"name": "ray", **settings}):
         pass

@@ -21,7 +21,7 @@ PATH = os.pathsep.join([str(ROOT), str(HERE)])
 
 _BUSY = """
 import threading, fakes, psutil
-from fedsynth.core.model import Request
+from fedsynth.core.messages import (Request)
 
 def report():
     print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)
@@ -91,7 +91,7 @@ def test_nothing_is_left_after_the_driver_is_stopped(how):
 
 _ERROR = """
 import fakes, psutil
-from fedsynth.core.model import Request
+from fedsynth.core.messages import (Request)
 try:
     with fakes.open_stage("ray", workers=3, num_cpus=1) as stage:
         stage.play(lambda ask: ask([0], 0, Request()), mishap={"0": "secret"})
@@ -117,8 +117,8 @@ def test_an_error_ends_everything_and_the_party_side_log_is_seen():
 
 _BROKEN = """
 import fakes
-from fedsynth.core.model import Request
-from fedsynth.engine.base import open_engine
+from fedsynth.core.messages import (Request)
+from fedsynth.experiment.flower_apps import open_job_engine
 
 class Unloadable:
     def __reduce__(self):
@@ -126,7 +126,7 @@ class Unloadable:
     def __call__(self, *_): ...
 
 try:
-    with open_engine("ray", workers=1, answer=Unloadable(), conversation=lambda job, ask:
+    with open_job_engine("ray", workers=1, answer=Unloadable(), conversation=lambda job, ask:
             ask([0], 0, Request())) as engine:
         engine.run("{}", 1)
 except Exception as error:
@@ -142,7 +142,7 @@ def test_workers_that_cannot_start_are_an_error_not_a_loop():
 
 _JOIN = """
 import pathlib, subprocess, sys, tempfile, time, fakes, ray
-from fedsynth.core.model import Request
+from fedsynth.core.messages import (Request)
 from fedsynth.core.errors import UserError
 
 command = str(pathlib.Path(sys.executable).with_name("ray"))
@@ -198,7 +198,7 @@ _LAZY = """
 import sys
 import fedsynth.engine.base as e
 print({"flwr", "ray"} & set(sys.modules))
-with e.open_engine("inprocess") as engine:
+with e.open_job_engine("inprocess") as engine:
     print("ray" in sys.modules, "flwr.simulation" in sys.modules)
 """
 

@@ -10,11 +10,10 @@ import pytest
 import tiny_runs as tiny
 import torch
 
-from fedsynth.core.model import Release, Request
-from fedsynth.engine.apps import session_answer
-from fedsynth.engine.base import open_engine
+from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import BadReply
 from fedsynth.engine.validation import check_answers
+from fedsynth.experiment.flower_apps import open_job_engine, session_answer
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -105,6 +104,9 @@ def test_a_run_ends_with_the_name_of_the_party_and_releases_nothing(
         bad = party == 1 and request.round == (0 if name == "psg" else 1)
         return spoil(release) if bad else release
 
-    with open_engine("inprocess", answer=spoilt) as engine, pytest.raises(BadReply, match=match):
+    with (
+        open_job_engine("inprocess", answer=spoilt) as engine,
+        pytest.raises(BadReply, match=match),
+    ):
         tiny.release(job, engine)
     assert not RunDirectory(Path(job.out)).has_release(job.name, 1)

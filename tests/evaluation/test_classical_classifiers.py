@@ -15,14 +15,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, DataFacts
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import classical_classifiers as suite
 from fedsynth.evaluation.classical_classifiers import CLASSICAL, SUITE, fit_and_predict
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 
-DIGITS = DataFacts("digits", (1, 28, 28), 10, (0.1,), (0.3,))
+DIGITS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 HERE = tuple(n for n in CLASSICAL if n != "xgboost" or suite.has_xgboost())
 QUICK = ("logistic_regression", "gaussian_nb", "bernoulli_nb", "lda", "decision_tree", "bagging")
 
@@ -138,21 +139,21 @@ def test_no_convergence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_missing_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "has_xgboost", lambda: False)
-    setting = EvalSetting("G")
+    setting = EvaluationConfig("G")
     assert setting.judges(DIGITS) == tuple(n for n in SUITE if n != "xgboost")
     assert "pip install 'fedsynth[xgboost]'" in suite.missing(DIGITS)["xgboost"]
     with pytest.raises(UserError, match=r"xgboost: not installed: pip install"):
-        EvalSetting("G", classifier=("xgboost",)).check(DIGITS)
+        EvaluationConfig("G", classifier=("xgboost",)).check(DIGITS)
     with pytest.raises(UserError, match=r"pip install 'fedsynth\[xgboost\]'"):
         fit_and_predict("xgboost", *clusters(6), clusters(6)[0], 0)
     monkeypatch.setattr(suite, "has_xgboost", lambda: True)
     assert setting.judges(DIGITS) == SUITE
-    table = replace(DIGITS, name="rows", shape=(7, 1, 1), kind=TABLE)
+    table = replace(DIGITS, name="rows", shape=(7, 1, 1), kind=DataKind.TABLE)
     assert setting.judges(table) == SUITE[:-1]
     assert "rows is a table" in suite.missing(table)["cnn"]
     small = replace(DIGITS, shape=(1, 16, 16))
     with pytest.raises(UserError, match=r"cnn: needs square images of side 28 .* not 16x16"):
-        EvalSetting("G", classifier=("cnn",)).check(small)
+        EvaluationConfig("G", classifier=("cnn",)).check(small)
 
 
 def test_naming_classifiers_imports_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import inception as module
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.inception import CACHE, PUBLISHED, TORCHVISION, at_hand, inception
 
-DIGITS = DataFacts("digits", (1, 28, 28), 10, (0.1,), (0.3,))
+DIGITS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 
 
 class Tiny(nn.Module):
@@ -53,7 +53,7 @@ def test_weights_that_are_not_there_are_asked_for_before_anything_runs(source: s
     with pytest.raises(
         UserError, match=rf"fid_weights={source}: there are no Inception weights"
     ) as e:
-        EvalSetting(fid_weights=source).check(DIGITS)
+        EvaluationConfig(fid_weights=source).check(DIGITS)
     for word in (PUBLISHED, TORCHVISION, "download", "FID-lite"):
         assert word in str(e.value)
 

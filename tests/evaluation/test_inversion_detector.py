@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import registry as datasets
 from fedsynth.evaluation.inversion_detector import APART, EDGE, edges, look, share_between
 
-FACTS = datasets.info("mnist").facts
+FACTS = datasets.find("mnist").info
 quick = settings(max_examples=25, deadline=None)
 
 
@@ -83,9 +84,9 @@ def test_edges_against_a_loop_over_pixels(shape):
 
 
 def test_colours_and_bytes_are_read_too():
-    facts = DataFacts("colour", (3, 12, 12), 2, (0.2, 0.3, 0.1), (0.1, 0.1, 0.1))
+    info = DatasetInfo("colour", (3, 12, 12), 2, (0.2, 0.3, 0.1), (0.1, 0.1, 0.1))
     dark = torch.full((4, 3, 12, 12), 51, dtype=torch.uint8)
-    found = look(SyntheticSet(torch.cat([dark, 255 - dark[:1]]), torch.zeros(5).long()), facts)
+    found = look(SyntheticSet(torch.cat([dark, 255 - dark[:1]]), torch.zeros(5).long()), info)
     assert (found.inverted, found.upright) == (1, 4)
     assert found.by_brightness == pytest.approx(0.2, abs=1e-5)
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
-from fedsynth.evaluation.config import PRESETS, TRAINING_KEYS, EvalSetting
+from fedsynth.core.types import DatasetInfo
+from fedsynth.evaluation.config import PRESETS, TRAINING_KEYS, EvaluationConfig
 from fedsynth.evaluation.protocols import MIN_STEPS, PROTOCOLS, protocol
 
-MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
-CIFAR = DataFacts("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
+MNIST = DatasetInfo("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
+CIFAR = DatasetInfo("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
 
 
 def published_rates(epochs: int, batches: int, rate: float) -> list[float]:
@@ -67,12 +67,12 @@ def test_s_makes_about_as_many_steps_whatever_the_set(images: int) -> None:
 
 
 def test_g_and_l_as_published() -> None:
-    cnn = EvalSetting("G").schedule(60_000)
+    cnn = EvaluationConfig("G").schedule(60_000)
     assert (cnn.epochs, cnn.drop_after / cnn.steps) == (50, 40 / 50)
     rules = protocol("G")
     assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (0.02, 0.9, 1e-4)
     assert (rules.batch, rules.drop, rules.most, rules.calibrated) == (128, 0.1, 60_000, True)
-    keras = EvalSetting("L").schedule(100_000)
+    keras = EvaluationConfig("L").schedule(100_000)
     assert (keras.epochs, keras.steps) == (600, 600 * 196)
     rules = protocol("L")
     assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (2e-3, 0, 0)
@@ -81,20 +81,20 @@ def test_g_and_l_as_published() -> None:
 
 
 def test_sets_larger_than_the_protocol_uses_are_cut() -> None:
-    assert EvalSetting("L").schedule(300_000) == EvalSetting("L").schedule(100_000)
-    assert EvalSetting("G", suite_images=500).rules.most == 500
-    assert EvalSetting("P", suite_images=500).rules.most == 0
+    assert EvaluationConfig("L").schedule(300_000) == EvaluationConfig("L").schedule(100_000)
+    assert EvaluationConfig("G", suite_images=500).rules.most == 500
+    assert EvaluationConfig("P", suite_images=500).rules.most == 0
 
 
 def test_the_rate_falls_after_epoch_151_of_300() -> None:
-    plan = EvalSetting(protocol="P").schedule(100)
+    plan = EvaluationConfig(protocol="P").schedule(100)
     assert (plan.steps, plan.drop_after) == (301, 152)
 
 
 def test_defaults_are_the_papers() -> None:
-    assert EvalSetting("D").schedule(500).epochs == 1001
-    assert EvalSetting("P").schedule(60000).epochs == 41
-    assert (EvalSetting("P").runs, EvalSetting("D").runs) == (3, 1)
+    assert EvaluationConfig("D").schedule(500).epochs == 1001
+    assert EvaluationConfig("P").schedule(60000).epochs == 41
+    assert (EvaluationConfig("P").runs, EvaluationConfig("D").runs) == (3, 1)
     for rules in (PROTOCOLS["P"], PROTOCOLS["D"]):
         assert (rules.batch, rules.learning_rate, rules.momentum) == (256, 0.01, 0.9)
         assert rules.weight_decay == 5e-4
@@ -145,21 +145,21 @@ def test_a_classifier_that_does_not_fit_is_refused(
 ) -> None:
     tiny = dataclasses.replace(MNIST, shape=(1, 6, 6))
     with pytest.raises(UserError, match=message):
-        EvalSetting(name, classifier=(classifier,)).check(tiny)
+        EvaluationConfig(name, classifier=(classifier,)).check(tiny)
 
 
 def test_every_protocol_judges_digits_and_one_name_is_a_list_of_one() -> None:
     for name in PROTOCOLS:
-        EvalSetting(name).check(MNIST)
-    assert EvalSetting(classifier="mlp").classifier == ("mlp",)  # type: ignore[arg-type]
-    assert EvalSetting(classifier=("mlp", "lenet", "mlp")).judges(MNIST) == ("mlp", "lenet")
+        EvaluationConfig(name).check(MNIST)
+    assert EvaluationConfig(classifier="mlp").classifier == ("mlp",)  # type: ignore[arg-type]
+    assert EvaluationConfig(classifier=("mlp", "lenet", "mlp")).judges(MNIST) == ("mlp", "lenet")
 
 
 @pytest.mark.parametrize("name", ["G", "L"])
 @pytest.mark.parametrize("preset", ["smoke", "laptop"])
 def test_cheaper_forms_are_settings(name: str, preset: str) -> None:
-    cheap = EvalSetting(name, **PRESETS[name][preset])
-    assert cheap.schedule(60_000).steps < EvalSetting(name).schedule(60_000).steps
+    cheap = EvaluationConfig(name, **PRESETS[name][preset])
+    assert cheap.schedule(60_000).steps < EvaluationConfig(name).schedule(60_000).steps
     assert "paper" not in PRESETS[name]
     assert set(PRESETS[name][preset]) <= set(TRAINING_KEYS)
 
@@ -189,20 +189,20 @@ def test_strategies_know_their_data() -> None:
 )
 def test_bad_settings_are_named(field: str, value: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        EvalSetting(**{field: value})  # type: ignore[arg-type]
+        EvaluationConfig(**{field: value})  # type: ignore[arg-type]
 
 
 def test_smaller_batches_make_more_steps_of_as_many_passes() -> None:
-    usual = EvalSetting("P", max_images=20_000).schedule(100)
-    small = EvalSetting("P", max_images=20_000, batch=25).schedule(100)
+    usual = EvaluationConfig("P", max_images=20_000).schedule(100)
+    small = EvaluationConfig("P", max_images=20_000, batch=25).schedule(100)
     assert (usual.epochs, small.epochs) == (200, 200)
     assert (usual.steps, small.steps) == (200, 800)
-    assert EvalSetting("P", batch=25).rules.batch == 25
-    assert "at most 25" in EvalSetting("P", batch=25).describe(100)
+    assert EvaluationConfig("P", batch=25).rules.batch == 25
+    assert "at most 25" in EvaluationConfig("P", batch=25).describe(100)
 
 
 def test_description_says_what_runs() -> None:
-    text = EvalSetting("D", width=32, nets=5, epochs=10).describe(300)
+    text = EvaluationConfig("D", width=32, nets=5, epochs=10).describe(300)
     for part in (
         "protocol D",
         "convnet-32 x 5",

@@ -9,30 +9,31 @@ from unittest import mock
 import pytest
 import torch
 
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import real_data_baselines as anchors
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.real_data_baselines import anchor
 from fedsynth.evaluation.train_classifier import train_and_test
-from fedsynth.evaluation.types import Exam
+from fedsynth.evaluation.types import EvaluationTask
 
-FACTS = DataFacts("file:my data/x.npz", (1, 4, 4), 3, (0.2,), (0.4,))
+FACTS = DatasetInfo("file:my data/x.npz", (1, 4, 4), 3, (0.2,), (0.4,))
 IMAGES = torch.rand(30, 1, 4, 4, generator=torch_generator("anchors"))
 LABELS = torch.arange(30) % 3
-EXAM = Exam(
+EXAM = EvaluationTask(
     "gaussian_nb",
     SyntheticSet(IMAGES, LABELS),
     IMAGES[:12],
     LABELS[:12],
     (0, 1, 2),
     FACTS,
-    EvalSetting("G"),
+    EvaluationConfig("G"),
     ("anchor",),
 )
 
 
-def trainings(folder: Path, *exams: Exam) -> int:
+def trainings(folder: Path, *exams: EvaluationTask) -> int:
     """How often something is trained when these anchors are asked for."""
     with mock.patch.object(anchors, "train_and_test", wraps=train_and_test) as train:
         for exam in exams:
@@ -49,7 +50,7 @@ def test_computed_once_and_the_same_from_disk(tmp_path: Path) -> None:
         EXAM.test_images,
         EXAM.test_labels,
         EXAM.order,
-        facts=FACTS,
+        info=FACTS,
         setting=EXAM.setting,
         key=EXAM.key,
         name=EXAM.name,
@@ -66,13 +67,15 @@ def test_computed_once_and_the_same_from_disk(tmp_path: Path) -> None:
         replace(EXAM, test_images=IMAGES[1:13]),
         replace(EXAM, test_labels=LABELS[1:13]),
         replace(EXAM, order=(2, 1, 0)),
-        replace(EXAM, facts=replace(FACTS, name="other")),
-        replace(EXAM, setting=EvalSetting("G", suite_images=9)),
+        replace(EXAM, info=replace(FACTS, name="other")),
+        replace(EXAM, setting=EvaluationConfig("G", suite_images=9)),
         replace(EXAM, key=("another",)),
     ],
     ids=lambda exam: exam.name,
 )
-def test_whatever_could_change_it_is_another_anchor(tmp_path: Path, changed: Exam) -> None:
+def test_whatever_could_change_it_is_another_anchor(
+    tmp_path: Path, changed: EvaluationTask
+) -> None:
     anchor(tmp_path, EXAM)
     assert trainings(tmp_path, changed) == 1
     assert trainings(tmp_path, EXAM, changed) == 0

@@ -9,17 +9,19 @@ from unittest import mock
 import pytest
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import TABLE, DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import registry as datasets
 from fedsynth.evaluation import scorer as scoring
-from fedsynth.evaluation.config import EvalSetting
-from fedsynth.evaluation.image_quality import Quality, appraise
-from fedsynth.evaluation.scorer import Form, Scorer, scorer, train_scorer
+from fedsynth.evaluation.config import EvaluationConfig
+from fedsynth.evaluation.image_quality import ImageQuality, appraise
+from fedsynth.evaluation.scorer import Scorer, ScorerConfig, scorer, train_scorer
 
-SHAPES = datasets.info("shapes").facts
-TINY = Form(4, 3000)
+SHAPES = datasets.find("shapes").info
+TINY = ScorerConfig(4, 3000)
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +45,16 @@ def test_the_published_form() -> None:
     features, probabilities = net.see(torch.rand(3, 1, 28, 28))
     assert features.shape == (3, 512)
     assert torch.allclose(probabilities.sum(1), torch.ones(3))
-    assert Form().steps(60_000) == 50 * 469
-    assert Form(max_images=1280).steps(60_000) == 10
+    assert ScorerConfig().steps(60_000) == 50 * 469
+    assert ScorerConfig(max_images=1280).steps(60_000) == 10
 
 
 def test_it_learns_and_the_same_data_give_the_same_net(shapes: dict[str, SyntheticSet]) -> None:
     train, test = shapes["train"], shapes["test"]
-    net = train_scorer(train.images, train.labels, SHAPES, Form(4, 4000))
+    net = train_scorer(train.images, train.labels, SHAPES, ScorerConfig(4, 4000))
     _, answers = net.see(test.images)
     assert float((answers.argmax(1) == test.labels).float().mean()) > 0.4  # by chance: a tenth
-    few = (train.images[:300], train.labels[:300], SHAPES, Form(2, 300))
+    few = (train.images[:300], train.labels[:300], SHAPES, ScorerConfig(2, 300))
     one, other = train_scorer(*few), train_scorer(*few)
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
@@ -74,7 +76,7 @@ def test_looking_changes_nothing_and_does_not_depend_on_company() -> None:
 
 def test_kept_by_checksum(tmp_path: Path) -> None:
     images, labels = datasets.load("shapes", "test")
-    form = Form(2, 200)
+    form = ScorerConfig(2, 200)
     with mock.patch.object(scoring, "train_scorer", wraps=train_scorer) as train:
         first = scorer(tmp_path, images, labels, SHAPES, form)
         again = scorer(tmp_path, images, labels, SHAPES, form)
@@ -82,24 +84,24 @@ def test_kept_by_checksum(tmp_path: Path) -> None:
         for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
             assert torch.equal(a, b)
         scorer(tmp_path, images.flip(0), labels, SHAPES, form)
-        scorer(tmp_path, images, labels, SHAPES, Form(2, 201))
+        scorer(tmp_path, images, labels, SHAPES, ScorerConfig(2, 201))
         assert train.call_count == 3
         (path, *_) = sorted(tmp_path.glob("*.npz"))
         path.write_bytes(path.read_bytes()[:-30])
         for data in (images, images.flip(0)):
             scorer(tmp_path, data, labels, SHAPES, form)
-        scorer(tmp_path, images, labels, SHAPES, Form(2, 201))
+        scorer(tmp_path, images, labels, SHAPES, ScorerConfig(2, 201))
         assert train.call_count == 4  # the damaged one, whichever it was
 
 
-def seen(shapes: dict[str, SyntheticSet], folder: Path, released: SyntheticSet) -> Quality:
+def seen(shapes: dict[str, SyntheticSet], folder: Path, released: SyntheticSet) -> ImageQuality:
     return appraise(
         released,
         shapes["train"],
         shapes["test"],
         tuple(range(SHAPES.classes)),
-        facts=SHAPES,
-        setting=EvalSetting(quality=True, scorer_width=4, scorer_images=3000),
+        info=SHAPES,
+        setting=EvaluationConfig(quality=True, scorer_width=4, scorer_images=3000),
         key=("k",),
         folder=folder,
     )
@@ -124,17 +126,17 @@ def test_real_images_look_real_and_noise_does_not(
 
 
 def test_a_distance_is_named_by_whose_weights_made_it() -> None:
-    quality = Quality(1.0, 0.0, 1, 2.0, 3, 4, "a scorer", 0.5, fid=7.0, fid_by="torchvision")
+    quality = ImageQuality(1.0, 0.0, 1, 2.0, 3, 4, "a scorer", 0.5, fid=7.0, fid_by="torchvision")
     assert quality.rows()["fid_torchvision"] == 7
     assert "fid" not in quality.rows()
     assert replace(quality, fid_by="torch-fidelity").rows()["fid"] == 7
 
 
 def test_what_cannot_be_seen_is_refused() -> None:
-    table = DataFacts("rows", (7, 1, 1), 2, (0.5,), (0.5,), TABLE)
+    table = DatasetInfo("rows", (7, 1, 1), 2, (0.5,), (0.5,), DataKind.TABLE)
     with pytest.raises(UserError, match=r"quality=true is for images, and data=rows is a table"):
-        EvalSetting(classifier=("mlp",), quality=True).check(table)
+        EvaluationConfig(classifier=("mlp",), quality=True).check(table)
     with pytest.raises(UserError, match="needs square images"):
-        EvalSetting(quality=True).check(replace(SHAPES, shape=(1, 16, 16)))
+        EvaluationConfig(quality=True).check(replace(SHAPES, shape=(1, 16, 16)))
     with pytest.raises(UserError, match="scorer_width=0"):
-        EvalSetting(scorer_width=0)
+        EvaluationConfig(scorer_width=0)

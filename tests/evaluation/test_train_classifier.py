@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts, ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import train_classifier as downstream
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.evaluation.train_classifier import score_model, train_and_test
 from fedsynth.evaluation.types import EvalResult, positions, targets, used
 from fedsynth.nn.classifiers.convnet import ConvNet
 
-FACTS = DataFacts("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
+FACTS = DatasetInfo("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
 ORDER = (5, 0, 3)
-QUICK = EvalSetting(width=8, epochs=12, nets=1)
+QUICK = EvaluationConfig(width=8, epochs=12, nets=1)
 
 
 def bars(n: int, seed: int) -> SyntheticSet:
@@ -39,7 +40,7 @@ def bars(n: int, seed: int) -> SyntheticSet:
     return SyntheticSet(x, torch.tensor(ORDER)[places])
 
 
-def run(setting: EvalSetting = QUICK, **changed: object) -> EvalResult:
+def run(setting: EvaluationConfig = QUICK, **changed: object) -> EvalResult:
     train, test = bars(60, 0), bars(45, 1)
     arguments = {
         "train": train,
@@ -201,14 +202,14 @@ def test_released_model_is_tested_over_all_its_outputs() -> None:
     with default_seed("model"):
         net = ConvNet(4, FACTS.classes, FACTS.shape)
     test = bars(40, 3)
-    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
     scaled = protocol("P").scaled(test.images, FACTS)
     right = net(scaled).argmax(dim=1) == test.labels
     assert result.accuracy == pytest.approx(float(right.float().mean()))
     assert (result.width, result.steps) == (4, 0)
     with torch.no_grad():
         net.classifier.bias[1] += 1e4  # a class that is not among those tested
-    blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
+    blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
     assert blind.accuracy == 0
 
 
@@ -217,7 +218,7 @@ def test_a_released_model_scores_the_same_under_every_protocol() -> None:
     with default_seed("model"):
         net = ConvNet(4, FACTS.classes, FACTS.shape)
     test = bars(40, 3)
-    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, facts=FACTS)
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
     standardised = (test.images - FACTS.mean[0]) / FACTS.std[0]
     right = net(standardised).argmax(dim=1) == test.labels
     assert result.accuracy == pytest.approx(float(right.float().mean()))
@@ -226,7 +227,7 @@ def test_a_released_model_scores_the_same_under_every_protocol() -> None:
 
 @pytest.mark.parametrize(("cap", "looks"), [(0, 30), (60 * 26, 20)])
 def test_the_best_epoch_is_kept_apart_and_never_chosen(cap: int, looks: int) -> None:
-    setting = EvalSetting("L", epochs=30, max_images=cap, batch=20)
+    setting = EvaluationConfig("L", epochs=30, max_images=cap, batch=20)
     result = run(setting)
     with mock.patch.object(downstream, "looks", return_value=frozenset()):
         blind = run(setting)  # never tested on the way
@@ -257,7 +258,7 @@ def test_what_is_used_of_a_large_set_has_all_classes_alike(names: list[int], mos
 def test_a_classical_classifier_sees_pixels_clamped_and_only_so_many() -> None:
     train = bars(60, 0)
     wild = SyntheticSet(train.images + 5 * (train.images > 0.6), train.labels)
-    setting = EvalSetting("G", suite_images=30)
+    setting = EvaluationConfig("G", suite_images=30)
     result = run(setting, train=wild, name="gaussian_nb")
     assert (result.images, result.released, result.steps) == (30, 60, 0)
     clean = SyntheticSet(wild.images.clamp(0, 1), train.labels)
@@ -271,12 +272,12 @@ def test_positions_follow_the_order() -> None:
 
 @pytest.mark.parametrize("name", ["lenet", "mlp"])
 def test_other_nets(name: str) -> None:
-    facts = replace(FACTS, name="digits", shape=(1, 28, 28))
+    info = replace(FACTS, name="digits", shape=(1, 28, 28))
     g = torch_generator("other")
     train = SyntheticSet(torch.rand(12, 1, 28, 28, generator=g), torch.tensor([0, 3, 5] * 4))
-    setting = EvalSetting(classifier=name, epochs=2)
+    setting = EvaluationConfig(classifier=name, epochs=2)
     result = run(
-        setting, train=train, test_images=train.images, test_labels=train.labels, facts=facts
+        setting, train=train, test_images=train.images, test_labels=train.labels, info=info
     )
     assert result.classifier == name
 

@@ -17,8 +17,8 @@ from fedsynth.data.users import chosen_users
 from fedsynth.evaluation import deployed_model as deployed
 from fedsynth.experiment import scenario
 from fedsynth.experiment import user_partition as population
-from fedsynth.experiment.client_selection import Recruitment
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.experiment.client_selection import ClientSelectionConfig
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.privacy.party_data import Records
 
 quick = settings(max_examples=30, deadline=None)
@@ -30,21 +30,21 @@ def people(monkeypatch, tmp_path):
     yield from world_of_users(monkeypatch, tmp_path)
 
 
-def settled(world: World, **options) -> World:
+def settled(world: ScenarioConfig, **options) -> ScenarioConfig:
     changed = {**(world.options or {}), **options}
     return population.settle(dataclasses.replace(world, options=changed))[0]
 
 
-def naive(world: World) -> tuple[list[int], dict[int, float], float]:
+def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
     """Who is chosen, everybody's accuracy and the threshold, by a plain loop over users."""
-    people, facts, options = made(), datasets.info(world.data).facts, world.options or {}
+    people, info, options = made(), datasets.find(world.data).info, world.options or {}
     order = chosen_users(people.counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
     count = round(options["volunteers"] * len(order))
     teachers, judges, asked = order[: count // 2], order[count // 2 : count], order[count:]
     taught = [people.of(user) for user in teachers]
     net = deployed.deployed(
         Records(*(torch.from_numpy(np.concatenate(part)) for part in zip(*taught, strict=True))),
-        facts,
+        info,
     )
     coins = numpy_generator(world.partition_seed, "flip").random(USERS)
     accuracy = {}
@@ -52,7 +52,7 @@ def naive(world: World) -> tuple[list[int], dict[int, float], float]:
         images, labels = people.of(user)
         if user in asked and coins[user] < options["flip"]:
             images = 255 - images
-        pixels = (torch.from_numpy(images).float() / 255 - facts.mean[0]) / facts.std[0]
+        pixels = (torch.from_numpy(images).float() / 255 - info.mean[0]) / info.std[0]
         accuracy[user] = float(np.mean(net(pixels).argmax(1).numpy() == labels))
     low = options["chosen"] == "low"
     quarter = np.quantile([accuracy[user] for user in judges], 0.25 if low else 0.75)
@@ -126,10 +126,10 @@ def test_hidden_users_take_part_and_say_nothing(people):
     heard = population.heard(hidden)
     assert set(found.parties[heard].tolist()) == chosen
     assert hidden.parties == found.asked > public.parties
-    for facts in tasks(hidden)[0].parties:
-        assert facts.records == EACH
-        mine = party_records(hidden, facts.party)
-        assert len(mine.labels) == (EACH if heard[facts.party] else 0)
+    for info in scenario_stages(hidden)[0].parties:
+        assert info.records == EACH
+        mine = party_records(hidden, info.party)
+        assert len(mine.labels) == (EACH if heard[info.party] else 0)
         assert mine.images.shape[1:] == (1, 28, 28)
 
 
@@ -158,7 +158,7 @@ def test_fewer_parties_are_the_first_of_those_chosen(people):
 @quick
 @given(st.integers(1, 60), st.floats(0.01, 0.99))
 def test_volunteers_and_others_are_everybody_once(users, share):
-    asked = Recruitment(chosen="low", volunteers=share)
+    asked = ClientSelectionConfig(chosen="low", volunteers=share)
     order = np.random.default_rng(users).permutation(users)
     count = round(share * users)
     if not 2 <= count < users:
@@ -192,7 +192,7 @@ def test_what_cannot_be_is_told(people, options, message):
 
 def test_more_parties_than_are_chosen_are_refused(people):
     with pytest.raises(UserError, match=r"parties=24: of the 17 users of made_users .* take part"):
-        tasks(dataclasses.replace(people, parties=24))
+        scenario_stages(dataclasses.replace(people, parties=24))
 
 
 def test_a_reader_is_told_what_no_epsilon_covers(people):

@@ -11,9 +11,9 @@ import yaml
 
 from fedsynth.core.errors import UserError
 from fedsynth.evaluation.config import PRESETS as EVALUATIONS
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import PRESETS, budget, parse_overrides, resolve
-from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.experiment.warnings import warnings
 from fedsynth.methods import all_methods, method
@@ -38,7 +38,7 @@ def test_every_scenario_resolves_in_every_preset(name, preset):
     config = run_of(f"scenario={name}", f"preset={preset}")
     assert config.about
     assert set(config.methods) == set(config.run.method) <= set(all_methods())
-    assert tasks(config.world)
+    assert scenario_stages(config.world)
 
 
 def test_layers_lie_over_each_other(tmp_path):
@@ -68,7 +68,7 @@ def test_a_protocol_with_a_preset_of_its_own_starts_from_that(tmp_path):
     own = EVALUATIONS["G"]["laptop"]
     assert (laptop.nets, laptop.batch, laptop.width) == (2, 0, 32)
     assert (laptop.suite_images, laptop.max_images) == (own["suite_images"], own["max_images"])
-    assert run_of(*words, "preset=paper").evaluation == EvalSetting("G", nets=2)
+    assert run_of(*words, "preset=paper").evaluation == EvaluationConfig("G", nets=2)
     other = run_of(f"scenario={path}", "evaluation.protocol=D").evaluation
     assert (other.batch, other.nets, other.max_images) == (16, 3, 70)
 
@@ -77,7 +77,7 @@ def test_a_protocol_that_is_named_is_cut_for_large_sets_only(tmp_path):
     path = scenario(tmp_path, evaluation={"protocol": "S", "width": 32})
     for name, small in (("P", 100), ("D", 500)):
         laptop = run_of(f"scenario={path}", f"evaluation.protocol={name}").evaluation
-        published = EvalSetting(name, width=32)
+        published = EvaluationConfig(name, width=32)
         assert laptop.schedule(small) == published.schedule(small)
         assert laptop.schedule(60_000).epochs < published.schedule(60_000).epochs
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import tiny_runs as tiny
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import IMAGE, TABLE
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.data_kinds import able
-from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.warnings import warnings
 from fedsynth.methods import all_methods
 from fedsynth.report.page import write_report
-from fedsynth.report.report_data import ReportFacts
+from fedsynth.report.report_data import ReportData
 
-IMAGES, TABLES = datasets.info("shapes").facts, datasets.info("made_table").facts
+IMAGES, TABLES = datasets.find("shapes").info, datasets.find("made_table").info
 
 
 def run_of(*words: str):
@@ -33,7 +33,7 @@ def test_a_method_asked_for_a_table_it_cannot_do_says_which_can():
 def test_every_method_names_kinds_there_are():
     for name, some in all_methods().items():
         assert some.kinds, name
-        assert set(some.kinds) <= {IMAGE, TABLE}
+        assert set(some.kinds) <= {DataKind.IMAGE, DataKind.TABLE}
     assert set(able(IMAGES)) | set(able(TABLES)) == set(all_methods())
 
 
@@ -55,14 +55,14 @@ def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
     folder = run.path / "releases" / jobs[0].name
     assert sorted(p.name for p in folder.iterdir()) == ["stage-1.csv", "stage-1.npz"]
     released = run.load_release(jobs[0].name, 1)
-    columns = tasks(jobs[0].world)[0].data.columns
+    columns = scenario_stages(jobs[0].world)[0].data.columns
     header, *lines = (folder / "stage-1.csv").read_text().splitlines()
     assert header.split(",") == [*(c.name for c in columns), "label"]
     wards = [line.split(",")[4] for line in lines]
     assert wards == tables.decoded(columns[4], released.images[:, 4].flatten())
     assert not (run.path / "disclosed").exists()
     run.write_config({"data": "made_table"})
-    words = ReportFacts("t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3)
+    words = ReportData("t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3)
     page = write_report(run, words).read_text()
     assert "rows of a table, so there are no pictures" in page
     assert f"releases/{jobs[0].name}/stage-*.csv" in page

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import PROTOCOLS
 from fedsynth.experiment import evaluation_cost as cost
 from fedsynth.experiment.evaluation_cost import FITS, fit_seconds, judging_seconds
 
-FACTS = DataFacts("digits", (1, 28, 28), 10, (0.1,), (0.3,))
+FACTS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 STEP, ANSWER = 0.002, 0.0005  # seconds an image
 
 
@@ -28,16 +28,16 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("setting", "images", "expected"),
     [
-        (EvalSetting("P"), 100, 3 * (301 * 100 * STEP + 1000 * ANSWER)),
-        (EvalSetting("P", classifier=("mlp", "lenet"), nets=1), 100, 2 * (30100 * STEP + 0.5)),
-        (EvalSetting("P", max_images=6400, batch=16, nets=1), 60_000, 400 * 16 * STEP + 0.5),
-        (EvalSetting("D"), 512, 1001 * 512 * STEP + 0.5),
-        (EvalSetting("L", epochs=7), 1024, 7 * 1024 * STEP + 7 * 1000 * ANSWER),
-        (EvalSetting("L", max_images=102_400), 102_400, 100 * 1024 * STEP + 1000 * ANSWER),
+        (EvaluationConfig("P"), 100, 3 * (301 * 100 * STEP + 1000 * ANSWER)),
+        (EvaluationConfig("P", classifier=("mlp", "lenet"), nets=1), 100, 2 * (30100 * STEP + 0.5)),
+        (EvaluationConfig("P", max_images=6400, batch=16, nets=1), 60_000, 400 * 16 * STEP + 0.5),
+        (EvaluationConfig("D"), 512, 1001 * 512 * STEP + 0.5),
+        (EvaluationConfig("L", epochs=7), 1024, 7 * 1024 * STEP + 7 * 1000 * ANSWER),
+        (EvaluationConfig("L", max_images=102_400), 102_400, 100 * 1024 * STEP + 1000 * ANSWER),
     ],
 )
 def test_steps_and_tests_are_those_of_the_schedule(
-    setting: EvalSetting, images: int, expected: float
+    setting: EvaluationConfig, images: int, expected: float
 ) -> None:
     assert judging_seconds(setting, FACTS, images, 1000) == pytest.approx(expected, rel=0.03)
 
@@ -45,7 +45,7 @@ def test_steps_and_tests_are_those_of_the_schedule(
 @pytest.mark.usefixtures("known")
 def test_classical_classifiers_are_counted_one_by_one() -> None:
     names = tuple(CLASSICAL)
-    some = EvalSetting("G", classifier=names, suite_images=2000)
+    some = EvaluationConfig("G", classifier=names, suite_images=2000)
     expected = sum(fit_seconds(name, FACTS, 2000) for name in names)
     assert judging_seconds(some, FACTS, 60_000, 1000) == pytest.approx(expected)
     assert judging_seconds(replace(some, nets=2), FACTS, 60_000, 1000) == pytest.approx(
@@ -62,16 +62,16 @@ def test_every_classical_classifier_has_a_cost() -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_network_can_be_timed(protocol: str) -> None:
     name = {"G": "cnn", "L": "keras_cnn"}.get(protocol, "mlp")
-    setting = EvalSetting(protocol, classifier=(name,), epochs=1)
+    setting = EvaluationConfig(protocol, classifier=(name,), epochs=1)
     assert 0 < judging_seconds(setting, FACTS, 10, 10) < 60
 
 
 def test_quality_is_counted_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "scorer_seconds", lambda *_, training: 0.01 if training else 0.001)
-    plain = EvalSetting()
+    plain = EvaluationConfig()
     assert cost.quality_seconds(plain, FACTS, 100, 100) == 0
     assert cost.scorer_training_seconds(plain, FACTS, 100) == 0
-    cheap = EvalSetting(quality=True, scorer_images=1280)
+    cheap = EvaluationConfig(quality=True, scorer_images=1280)
     assert cost.scorer_training_seconds(cheap, FACTS, 60_000) == pytest.approx(12.8)
     assert cost.quality_seconds(cheap, FACTS, 500, 1000) == pytest.approx(11.5)  # 10,000 real ones
 

@@ -9,7 +9,7 @@ import pytest
 from fedsynth.core.errors import UserError
 from fedsynth.experiment import method_groups as groups
 from fedsynth.experiment.config import Config, budget, parse_overrides, resolve
-from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.experiment.warnings import warnings
 from fedsynth.methods import all_methods, method
@@ -23,8 +23,8 @@ def run_of(*words: str) -> Config:
 
 def rounds(config: Config, name: str) -> int:
     """How often the method asks, by its own plan."""
-    settings, task = config.methods[name], tasks(config.world)[0]
-    return method(name).plan(settings, task, budget(config, name, 10.0)).rounds
+    settings, stage = config.methods[name], scenario_stages(config.world)[0]
+    return method(name).plan(settings, stage, budget(config, name, 10.0)).rounds
 
 
 @pytest.fixture(scope="module")

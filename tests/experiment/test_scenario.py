@@ -11,24 +11,31 @@ from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
 from fedsynth.data.partition import ORDER_OF_TEN
 from fedsynth.experiment import scenario
-from fedsynth.experiment.scenario import World, party_records, setting_in_words, tasks
+from fedsynth.experiment.scenario import (
+    ScenarioConfig,
+    party_records,
+    scenario_stages,
+    setting_in_words,
+)
 
 WORLDS = [
-    World(data="shapes", parties=5),
-    World(data="shapes", parties=2, options={"order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}),
-    World(data="shapes", partition="iid", parties=3, stages="together"),
-    World(data="shapes", partition="dirichlet", options={"alpha": 1.0}, parties=4, holdout=0.1),
-    World(data="shapes", partition="shards", parties=6, stages="together", holdout=100),
-    World(data="shapes", partition="single", parties=1),
+    ScenarioConfig(data="shapes", parties=5),
+    ScenarioConfig(data="shapes", parties=2, options={"order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}),
+    ScenarioConfig(data="shapes", partition="iid", parties=3, stages="together"),
+    ScenarioConfig(
+        data="shapes", partition="dirichlet", options={"alpha": 1.0}, parties=4, holdout=0.1
+    ),
+    ScenarioConfig(data="shapes", partition="shards", parties=6, stages="together", holdout=100),
+    ScenarioConfig(data="shapes", partition="single", parties=1),
 ]
 each_world = pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{w.partition}-{w.stages}")
 
 
 @each_world
 def test_parties_hold_what_was_planned_and_nobody_holds_it_twice(world):
-    facts = [f for task in tasks(world) for f in task.parties]
-    held = [party_records(world, f.party) for f in facts]
-    for public, records in zip(facts, held, strict=True):
+    info = [f for stage in scenario_stages(world) for f in stage.parties]
+    held = [party_records(world, f.party) for f in info]
+    for public, records in zip(info, held, strict=True):
         assert len(records.labels) == public.records == sum(public.class_counts.values())
         for name in range(10):
             assert int((records.labels == name).sum()) == public.class_counts.get(name, 0)
@@ -44,23 +51,23 @@ def test_the_tasks_are_known_without_data(world, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("data was read")
 
-    expected = tasks(world)
-    tasks.cache_clear()
+    expected = scenario_stages(world)
+    scenario_stages.cache_clear()
     monkeypatch.setattr(scenario, "_read", refuse)
     monkeypatch.setattr(datasets, "load", refuse)
-    assert tasks(world) == expected
+    assert scenario_stages(world) == expected
 
 
 @each_world
 def test_stages_name_their_classes_in_order(world):
-    stages = tasks(world)
+    stages = scenario_stages(world)
     assert len(stages) == (world.parties if world.stages == "in_turn" else 1)
     seen: list[int] = []
-    for number, task in enumerate(stages):
-        assert (task.stage, task.stages) == (number, len(stages))
-        assert set(task.classes) == {c for f in task.parties for c in f.class_counts}
-        seen += [c for c in task.classes if c not in seen]
-        assert task.seen == tuple(seen)
+    for number, stage in enumerate(stages):
+        assert (stage.index, stage.count) == (number, len(stages))
+        assert set(stage.classes) == {c for f in stage.parties for c in f.class_counts}
+        seen += [c for c in stage.classes if c not in seen]
+        assert stage.seen == tuple(seen)
     if world.partition == "classes":
         assert tuple(seen) == tuple((world.options or {}).get("order", ORDER_OF_TEN))
 
@@ -68,7 +75,7 @@ def test_stages_name_their_classes_in_order(world):
 @pytest.mark.parametrize("holdout", [0.25, 300])
 def test_a_holdout_takes_the_place_of_the_test_data(holdout):
     """Settings are chosen on records that no party holds and that are not test data."""
-    world = World(data="shapes", parties=2, holdout=holdout)
+    world = ScenarioConfig(data="shapes", parties=2, holdout=holdout)
     held = scenario.test_records(world)
     assert len(held.labels) == (300 if holdout == 300 else 500)
     kept = [party_records(world, party) for party in range(2)]
@@ -83,7 +90,7 @@ def test_a_holdout_takes_the_place_of_the_test_data(holdout):
 
 
 def test_the_partition_seed_deals_anew_and_the_same_seed_the_same():
-    world = World(data="shapes", partition="iid", parties=2)
+    world = ScenarioConfig(data="shapes", partition="iid", parties=2)
     other = dataclasses.replace(world, partition_seed=1)
     first, again = party_records(world, 0), party_records(dataclasses.replace(world), 0)
     assert torch.equal(first.images, again.images)
@@ -92,6 +99,6 @@ def test_the_partition_seed_deals_anew_and_the_same_seed_the_same():
 
 def test_worlds_that_cannot_be_are_refused():
     with pytest.raises(UserError, match="without records"):
-        tasks(World(data="shapes", partition="iid", parties=3000))
+        scenario_stages(ScenarioConfig(data="shapes", partition="iid", parties=3000))
     with pytest.raises(UserError, match="fraction between 0 and 1"):
-        tasks(World(data="shapes", parties=2, holdout=5000))
+        scenario_stages(ScenarioConfig(data="shapes", parties=2, holdout=5000))

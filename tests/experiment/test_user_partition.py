@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.registry import DataSet
-from fedsynth.data.users import Owners, UserRecords
+from fedsynth.data.users import UserIndex, UserRecords
 from fedsynth.experiment import scenario
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.config import resolve
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 
 SIZES = [4, 0, 6, 3, 5, 7, 2, 9]  # of eight users; one has nothing
 
@@ -31,19 +31,19 @@ def made() -> UserRecords:
 def people(monkeypatch):
     """A data set of eight users."""
     known = DataSet(
-        DataFacts("made_people", (1, 28, 28), 2, (0.5,), (0.5,)),
+        DatasetInfo("made_people", (1, 28, 28), 2, (0.5,), (0.5,)),
         train=(), test=(), about="made-up people", made=True,
         reader=lambda *_: (made().images, made().labels),
-        owners=Owners(lambda *_: made(), lambda *_: made().counts(2)),
+        owners=UserIndex(lambda *_: made(), lambda *_: made().counts(2)),
     )  # fmt: skip
     monkeypatch.setitem(datasets._registry, "made_people", known)
 
     def forget():
-        for cached in (population._counts, population._recruited, tasks, party_records):
+        for cached in (population._counts, population._recruited, scenario_stages, party_records):
             cached.cache_clear()
 
     forget()
-    yield World(data="made_people", partition="users", parties=7, stages="together")
+    yield ScenarioConfig(data="made_people", partition="users", parties=7, stages="together")
     forget()
 
 
@@ -53,15 +53,15 @@ def user_of(records) -> int:
 
 
 def test_every_party_is_one_user_with_all_that_user_has(people):
-    task = tasks(people)[0]
+    stage = scenario_stages(people)[0]
     found = []
-    for facts in task.parties:
-        records = party_records(people, facts.party)
+    for info in stage.parties:
+        records = party_records(people, info.party)
         found.append(user_of(records))
-        assert len(records.labels) == facts.records == SIZES[found[-1]]
+        assert len(records.labels) == info.records == SIZES[found[-1]]
         assert (records.images == records.images[0]).all()
         counts = np.bincount(records.labels, minlength=2)
-        assert facts.class_counts == {c: n for c, n in enumerate(counts) if n}
+        assert info.class_counts == {c: n for c, n in enumerate(counts) if n}
     assert sorted(found) == [0, 2, 3, 4, 5, 6, 7]
 
 
@@ -109,7 +109,7 @@ def test_whole_users_are_held_out_and_they_are_as_they_are(people):
 )
 def test_what_cannot_be_is_told(people, change, message):
     with pytest.raises(UserError, match=message):
-        tasks(dataclasses.replace(people, **change))
+        scenario_stages(dataclasses.replace(people, **change))
 
 
 def test_the_configuration_names_the_set_that_was_found(people, monkeypatch):
@@ -122,7 +122,7 @@ def test_the_configuration_names_the_set_that_was_found(people, monkeypatch):
     assert any("TAKEN IS made_people" in line for line in config.found)
     assert any("leaf: nothing there" in line for line in config.found)
     assert config.methods["gs_wgan"].per_round == 2
-    assert tasks(config.world)[0].data.name == "made_people"
+    assert scenario_stages(config.world)[0].data.name == "made_people"
 
 
 def test_a_source_is_for_the_set_that_has_sources(people):

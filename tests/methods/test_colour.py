@@ -9,15 +9,16 @@ import pytest
 import tiny_runs as tiny
 import torch
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import IMAGE, ReleasedModel
+from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
 from fedsynth.experiment.data_kinds import able, refuse_unfit
-from fedsynth.experiment.scenario import World
+from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.methods import all_methods
 
-COLOUR = World(data="made_colour", parties=10, stages="together", holdout=1000)
-DATA = datasets.info("made_colour").facts
+COLOUR = ScenarioConfig(data="made_colour", parties=10, stages="together", holdout=1000)
+DATA = datasets.find("made_colour").info
 GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}  # their sketch is of grey images
 
 
@@ -28,11 +29,11 @@ def colour_job(name, out):
 @pytest.mark.parametrize("name", able(DATA))
 def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path):
     job = colour_job(name, tmp_path / "run")
-    assert all(len(facts.class_counts) == 1 for facts in job.plan(0).task.parties)
+    assert all(len(info.class_counts) == 1 for info in job.plan(0).stage.parties)
     run = tiny.release_and_judge([job], here)
     (accuracy,) = [m.value for m in run.metrics() if m.metric == "accuracy"]
     assert 0 <= accuracy <= 1
-    if not job.the_method.private:
+    if not job.method_impl.private:
         return
     outcome = run.load_release(job.name, 1)
     if isinstance(outcome, ReleasedModel):
@@ -45,7 +46,7 @@ def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path
 
 
 def test_a_method_for_grey_images_says_so_and_which_others_can(tmp_path):
-    for_images = {name for name, some in all_methods().items() if IMAGE in some.kinds}
+    for_images = {name for name, some in all_methods().items() if DataKind.IMAGE in some.kinds}
     assert for_images - set(able(DATA)) == GREY_ONLY
     for name in GREY_ONLY:
         with pytest.raises(UserError, match=f"method={name} cannot .*have 3x32x32.* psg,"):

@@ -15,7 +15,7 @@ import torch
 from contract_cases import CASES, Case, each_case, each_case_of_many, each_method, stages_of
 from instruments import Crash, Fuse
 
-from fedsynth.core.model import ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.settings import build, describe
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
@@ -94,14 +94,14 @@ def test_a_plan_reads_no_data_and_is_always_the_same(case, monkeypatch, tmp_path
         _plan.cache_clear()
         assert job.plan(stage) == plan
         assert plan.method == case.name
-        assert [p.party for p in plan.parties] == [f.party for f in plan.task.parties]
-        assert [p.records for p in plan.parties] == [f.records for f in plan.task.parties]
+        assert [p.party for p in plan.parties] == [f.party for f in plan.stage.parties]
+        assert [p.records for p in plan.parties] == [f.records for f in plan.stage.parties]
         for share in plan.parties:
             assert 0 < share.sampling_rate <= 1
             assert share.steps >= 1
             assert share.bytes_up > 0
             assert all(flatten(event) for event in share.views.values())
-            assert job.the_method.private == (share.noise_multiplier > 0)
+            assert job.method_impl.private == (share.noise_multiplier > 0)
 
 
 @each_method
@@ -128,7 +128,7 @@ def test_the_ledger_of_every_party_is_the_plan(case, undisturbed):
             mine = [entry for entry in entries if entry.stage == stage]
             assert flatten(total(mine)) == flatten(share.event)
             spent = epsilon(total(entries), job.budget.delta, job.budget.accounting)
-            if job.the_method.private:
+            if job.method_impl.private:
                 assert spent <= job.budget.epsilon * (1 + SLACK)
             else:
                 assert spent == float("inf")
@@ -140,17 +140,17 @@ def test_outcomes_are_finite_and_of_the_right_form(case, undisturbed):
     job, _ = undisturbed(case)
     run = RunDirectory(Path(job.out))
     for stage in stages_of(job):
-        task = job.plan(stage).task
+        this_stage = job.plan(stage).stage
         outcome = run.load_release(job.name, stage + 1)
         if isinstance(outcome, ReleasedModel):
             assert all(torch.isfinite(value).all() for value in outcome.state.values())
             continue
         assert isinstance(outcome, SyntheticSet)
-        assert outcome.images.shape == (len(outcome.labels), *task.data.shape)
+        assert outcome.images.shape == (len(outcome.labels), *this_stage.data.shape)
         assert outcome.labels.dtype == torch.int64
-        assert set(outcome.labels.tolist()) == set(task.classes)
+        assert set(outcome.labels.tolist()) == set(this_stage.classes)
         assert outcome.images.dtype in (torch.float32, torch.uint8)
-        assert not (job.the_method.private and list(run.path.glob("disclosed/**/*.npz")))
+        assert not (job.method_impl.private and list(run.path.glob("disclosed/**/*.npz")))
         assert torch.isfinite(outcome.pixels()).all()
 
 
@@ -164,7 +164,7 @@ def test_another_noise_seed_gives_another_release(name, here, undisturbed, tmp_p
     other = tiny.outputs(job.out)
     assert set(other) == set(first)
     archives = [file for file in first if file.endswith(".npz")]
-    assert all((first[file] != other[file]) == job.the_method.private for file in archives)
+    assert all((first[file] != other[file]) == job.method_impl.private for file in archives)
 
 
 def one_share(case: Case) -> bool:

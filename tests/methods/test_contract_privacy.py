@@ -85,8 +85,8 @@ def test_a_party_with_a_smaller_budget_refuses_and_nothing_is_released(
     own = dataclasses.replace(job.budget, epsilon=job.budget.epsilon / 10)
     real = Ledger
 
-    def frugal(path: Path, **facts: Any) -> Ledger:
-        return real(path, **{**facts, "budget": own if facts["party"] == 1 else job.budget})
+    def frugal(path: Path, **info: Any) -> Ledger:
+        return real(path, **{**info, "budget": own if info["party"] == 1 else job.budget})
 
     monkeypatch.setattr(session, "Ledger", frugal)
     with pytest.raises(PartyRefused, match=r"party 1 refused: party 1 refuses: .* of 1 at delta"):

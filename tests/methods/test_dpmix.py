@@ -8,14 +8,17 @@ import pytest
 import torch
 from guarded import FREE, guard, private
 
-from fedsynth.core.model import DataFacts, PartyFacts, Plan, Request, Task
+from fedsynth.core.messages import Request
+from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
+from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
 from fedsynth.methods import method
 from fedsynth.methods.dpmix import shares_of
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.party_data import Records
 
-FACTS = DataFacts("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
+FACTS = DatasetInfo("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
 
 
 def records() -> Records:
@@ -26,13 +29,14 @@ def records() -> Records:
 
 def released(path: Path, **settings):
     """What a party of eight records of classes 1 and 4 releases, and its plan."""
-    facts = PartyFacts(0, 8, {1: 2, 4: 6})
+    info = PartyInfo(0, 8, {1: 2, 4: 6})
     dpmix = method("dpmix")
     cfg = build(dpmix.Config, {"spc": 2, **settings})
-    plan: Plan = dpmix.plan(cfg, Task(FACTS, 0, 1, (facts,), (1, 4), (1, 4)), FREE)
+    plan: Plan = dpmix.plan(cfg, Stage(FACTS, 0, 1, (info,), (1, 4), (1, 4)), FREE)
     share = plan.of(0)
     home = private(records(), path)
-    return dpmix.party(cfg, plan, home, Request(), guard(path, plan=share)).arrays, share
+    ctx = PartyContext(cfg, plan, home, guard(path, plan=share))
+    return dpmix.party(ctx, Request()).arrays, share
 
 
 @pytest.mark.parametrize("label_share", [0.1, 0.5])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, DataFacts, PartyFacts, Task
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods import method
 
 BUDGET = Budget(10.0, 1e-3)
 
 
-def a_task(height: int, width: int) -> Task:
-    facts = PartyFacts(0, 400, {0: 200, 1: 200})
-    data = DataFacts("odd", (1, height, width), 2, (0.5,), (0.25,))
-    return Task(data, 0, 1, (facts,), (0, 1), (0, 1))
+def a_task(height: int, width: int) -> Stage:
+    info = PartyInfo(0, 400, {0: 200, 1: 200})
+    data = DatasetInfo("odd", (1, height, width), 2, (0.5,), (0.25,))
+    return Stage(data, 0, 1, (info,), (0, 1), (0, 1))
 
 
 @pytest.mark.parametrize(

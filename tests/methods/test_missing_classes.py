@@ -10,18 +10,18 @@ import pytest
 import tiny_runs as tiny
 import torch
 
-from fedsynth.core.model import ReleasedModel
+from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
 from fedsynth.experiment.data_kinds import able
-from fedsynth.experiment.scenario import party_records, tasks
+from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.methods import all_methods
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.party_data import Records
 from fedsynth.storage.run_directory import RunDirectory
 
-DATA = datasets.info("shapes").facts
+DATA = datasets.find("shapes").info
 PRIVATE = [name for name in able(DATA) if all_methods()[name].private]
 
 
@@ -29,7 +29,7 @@ def forms(job) -> list[object]:
     """What everybody sees of the releases without looking into them."""
     seen = []
     run = RunDirectory(Path(job.out))
-    for stage in range(len(tasks(job.world))):
+    for stage in range(len(scenario_stages(job.world))):
         outcome = run.load_release(job.name, stage + 1)
         if isinstance(outcome, ReleasedModel):
             arrays = dict(outcome.state)
@@ -37,7 +37,7 @@ def forms(job) -> list[object]:
         else:
             arrays = {"images": outcome.images}
             seen.append(outcome.images.shape)
-            assert set(outcome.labels.tolist()) <= set(job.plan(stage).task.classes)
+            assert set(outcome.labels.tolist()) <= set(job.plan(stage).stage.classes)
         assert all(torch.isfinite(value).all() for value in arrays.values())
     return seen
 
@@ -57,7 +57,7 @@ def test_classes_that_are_not_there_and_a_party_without_records_release_noise(
     """They answer as if nothing were, and pay the same."""
     job = tiny.tiny_job(name, tmp_path / "all")
     other = dataclasses.replace(job, out=str(tmp_path / "less"))
-    assert all(len(task.parties[0].class_counts) > 2 for task in tasks(job.world))
+    assert all(len(stage.parties[0].class_counts) > 2 for stage in scenario_stages(job.world))
     tiny.release(job, here)
     monkeypatch.setattr(session, "party_records", less)
     tiny.release(other, here)

@@ -12,17 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fedsynth.core.model import Budget, PartyFacts, Request, Task
+from fedsynth.core.messages import Request
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.methods import method
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from fedsynth.privacy.auditing import _bounds, audit, audit_attack, fresh_party
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 
-Attack = Callable[[Guard, Private], float]
+Attack = Callable[[Guard, PartyData], float]
 
 
 # The bounds
@@ -87,7 +89,7 @@ def some_records(n: int = 6) -> Records:
 CANARY = Records(torch.full((1, 1, 28, 28), 255, dtype=torch.uint8), torch.tensor([1]))
 
 
-def class_sum_attack(guard: Guard, private: Private) -> float:
+def class_sum_attack(guard: Guard, private: PartyData) -> float:
     """White canaries whose row wants to be twenty times the bound."""
     sums = guard.noisy_class_sums(
         private,
@@ -100,7 +102,7 @@ def class_sum_attack(guard: Guard, private: Private) -> float:
     return float(sums[1])
 
 
-def outer_sum_attack(guard: Guard, private: Private) -> float:
+def outer_sum_attack(guard: Guard, private: PartyData) -> float:
     """The same for a matrix of one row and three columns."""
 
     def factors(records: Records) -> tuple[torch.Tensor, torch.Tensor]:
@@ -197,22 +199,22 @@ def release_attack(
     some = method("sketch_teach")
     changes = {"pool": 10, "pool_steps": 1, "width": 4, "spc": 2, "steps": 3, "frequencies": 3}
     cfg: object = build(some.Config, {**changes, "scattering": False, "prior": "none"})
-    facts = PartyFacts(0, len(known.labels), {0: 3, 1: 3})
-    task = Task(datasets.info("shapes").facts, 0, 1, (facts,), (0, 1), (0, 1))
-    plan = some.plan(cfg, task, Budget(EPSILON, DELTA))
+    info = PartyInfo(0, len(known.labels), {0: 3, 1: 3})
+    stage = Stage(datasets.find("shapes").info, 0, 1, (info,), (0, 1), (0, 1))
+    plan = some.plan(cfg, stage, Budget(EPSILON, DELTA))
     worlds = (
         known,
         Records(torch.cat([known.images, canary.images]), torch.cat([known.labels, canary.labels])),
     )
 
-    def tapped(guard: Guard, private: Private, replayed: list[torch.Tensor] | None) -> Tap:
+    def tapped(guard: Guard, private: PartyData, replayed: list[torch.Tensor] | None) -> Tap:
         tap = Tap(replayed)
         with patch.context() as inner:
             inner.setattr(guard_module, "add_gaussian", tap)
-            some.party(cfg, plan, private, Request(numbers={"seed": 0}), guard)
+            some.party(PartyContext(cfg, plan, private, guard), Request(numbers={"seed": 0}))
         return tap
 
-    def attack(guard: Guard, private: Private) -> float:
+    def attack(guard: Guard, private: PartyData) -> float:
         real = tapped(guard, private, None)
         replays = []
         for world in worlds:

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, DataFacts, Request
-from fedsynth.data.normalization import Scale
+from fedsynth.core.messages import Request
+from fedsynth.core.types import Budget, DatasetInfo
+from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
-from fedsynth.privacy.guard import PUBLIC, AggregateNoise
+from fedsynth.privacy.guard import PUBLIC, CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import Private, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Records, Sealed
 
-FACTS = DataFacts("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
-SCALE = Scale.standard(FACTS)
+FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
+SCALE = Normalizer.standard(FACTS)
 
 
 def net() -> nn.Module:
@@ -152,7 +153,7 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
-    curator = AggregateNoise(KEY, 0, "job")
+    curator = CentralNoise(KEY, 0, "job")
     zeros = [torch.zeros(20_000)]
     first = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=1))
     other = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=2))
@@ -161,7 +162,7 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     terms = {"clip": 0.5, "noise_multiplier": 4.0, "request": Request(round=1)}
     assert torch.equal(curator.add(zeros, **terms)[0], first[0])
     for stage, job in ((1, "job"), (0, "the job with other settings")):
-        apart = AggregateNoise(KEY, stage, job).add(zeros, **terms)
+        apart = CentralNoise(KEY, stage, job).add(zeros, **terms)
         assert not torch.equal(apart[0], first[0]), "two stages or jobs shared their noise"
     with pytest.raises(PermissionError, match="other sums"):
         curator.add([torch.ones(20_000)], **terms)
@@ -212,8 +213,8 @@ def test_what_a_party_remembers_is_computed_once_a_key_and_stays_sealed(tmp_path
         return len(records.labels)
 
     assert isinstance(home.remember("a", count), Sealed)
-    again = Private(
-        home.records.map(lambda r: r)._value, home.facts, workshop=tmp_path, fingerprint="other"
+    again = PartyData(
+        home.records.map(lambda r: r)._value, home.info, workshop=tmp_path, fingerprint="other"
     )
     again.remember("a", count)
     assert len(computed) == 1

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.ledger import (
@@ -179,7 +179,7 @@ KILLED = """
     import os, signal, sys
     from pathlib import Path
     sys.path.insert(0, {root!r})
-    from fedsynth.core.model import Budget
+    from fedsynth.core.types import (Budget)
     from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.noise import NoiseKey

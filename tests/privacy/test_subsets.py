@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import PartyFacts
+from fedsynth.core.types import PartyInfo
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.party_data import Private, Records, open_for_guard
-from fedsynth.privacy.subsets import Part, part_numbers
+from fedsynth.privacy.party_data import PartyData, Records, open_for_guard
+from fedsynth.privacy.subsets import Subset, part_numbers
 
 
 def records(n: int, seed: int = 0) -> Records:
@@ -19,8 +19,8 @@ def records(n: int, seed: int = 0) -> Records:
     return Records(images, torch.arange(n) % 3)
 
 
-def private(data: Records, path) -> Private:
-    return Private(data, PartyFacts(0, len(data.labels), {0: 1}), workshop=path, fingerprint="x")
+def private(data: Records, path) -> PartyData:
+    return PartyData(data, PartyInfo(0, len(data.labels), {0: 1}), workshop=path, fingerprint="x")
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 7), st.data())
@@ -47,16 +47,16 @@ def test_parts_are_about_equal_differ_by_partition_and_look_at_the_label():
 def test_all_parts_together_are_the_records_each_once(tmp_path):
     data = records(50)
     home = private(data, tmp_path)
-    found = [open_for_guard(Part("cut", k, 4).records(home)) for k in range(4)]
+    found = [open_for_guard(Subset("cut", k, 4).records(home)) for k in range(4)]
     images = torch.cat([part.images for part in found]).flatten(1)
     assert sorted(map(tuple, images.tolist())) == sorted(
         map(tuple, data.images.flatten(1).tolist())
     )
-    assert open_for_guard(Part("cut", 0, 1).records(home)) is data
+    assert open_for_guard(Subset("cut", 0, 1).records(home)) is data
 
 
 def test_a_record_pays_for_its_part_and_a_user_for_all():
-    visits = [Part("cut", k % 4, 4) for k in range(9)]
+    visits = [Subset("cut", k % 4, 4) for k in range(9)]
     by_record = composed([part.event(gaussian(3.0), "record") for part in visits])
     by_user = composed([part.event(gaussian(3.0), "user") for part in visits])
     assert epsilon(by_record, 1e-5) == epsilon(repeated(gaussian(3.0), 3), 1e-5)

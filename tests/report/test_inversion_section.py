@@ -12,8 +12,9 @@ import torch
 from instruments import Crash, Fuse
 from made_users import USERS, forget, world_of_users
 
-from fedsynth.core.model import Budget, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.core.types import Budget
 from fedsynth.evaluation.inversion_detector import look, share_between
 from fedsynth.experiment import session
 from fedsynth.experiment import user_partition as population
@@ -62,7 +63,7 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     assert found["users_heard_true"] == len(mine) > 0
     assert found["affected_users_true"] == truth > 0
     assert found["affected_share_true"] == pytest.approx(truth / len(mine))
-    seen = look(run.load_release(job.name, 1), job.plan(0).task.data)
+    seen = look(run.load_release(job.name, 1), job.plan(0).stage.data)
     assert found["inverted_share"] == pytest.approx(seen.by_edges)
     assert found["inverted_share_brightness"] == pytest.approx(seen.by_brightness)
     assert found["inverted_told"] == pytest.approx(seen.told)
@@ -119,7 +120,7 @@ def carry_out(job: Job, engine) -> None:
     run = RunDirectory(Path(job.out))
     with Progress(silent=True) as progress:
         Runner(run, engine, progress).execute([job], 1)
-    run.settle_metrics()
+    run.compact_metrics()
 
 
 @pytest.mark.usefixtures("saved_every_round")

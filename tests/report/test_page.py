@@ -15,7 +15,7 @@ import torch
 from matplotlib.collections import LineCollection
 from matplotlib.container import ErrorbarContainer
 
-from fedsynth.core.model import ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.report.figures import (
     accuracy_matrices,
     accuracy_matrix_tables,
@@ -23,7 +23,7 @@ from fedsynth.report.figures import (
     images_by_method,
     render,
 )
-from fedsynth.report.page import MethodFacts, PrivacyRow, ReportFacts, write_report
+from fedsynth.report.page import MethodInfo, PrivacyRow, ReportData, write_report
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory, release_name
@@ -77,17 +77,17 @@ def metrics(private: str = "psg", reference: str = "upper") -> list[Metric]:
     return found
 
 
-def facts(private: str = "psg", reference: str = "upper") -> ReportFacts:
+def info(private: str = "psg", reference: str = "upper") -> ReportData:
     row = PrivacyRow(private, 10.0, 3, 1, 12345, 0.02, 400, 0.97, "curator", 9.876, 10.5, 11.25)
-    return ReportFacts(
+    return ReportData(
         title="Split-MNIST",
         scenario="split_mnist",
         preset="laptop",
         dataset="MNIST",
         setting="class-incremental, one head over the classes of MNIST seen",
         methods=(
-            MethodFacts(private, "makes a small set", "a paper"),
-            MethodFacts(reference, "uses everything", private=False),
+            MethodInfo(private, "makes a small set", "a paper"),
+            MethodInfo(reference, "uses everything", private=False),
         ),
         unit="record",
         relation="add_remove",
@@ -114,7 +114,7 @@ def finished(path: Path) -> RunDirectory:
 
 def test_the_page_is_complete_in_itself(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
-    text = write_report(run, facts()).read_text()
+    text = write_report(run, info()).read_text()
     page = Page(text)
     assert run.finished
     for tag, attrs in page.tags:
@@ -141,7 +141,7 @@ def test_the_page_is_complete_in_itself(tmp_path: Path) -> None:
 
 
 def test_the_page_is_accessible(tmp_path: Path) -> None:
-    page = Page(write_report(finished(tmp_path / "run"), facts()).read_text())
+    page = Page(write_report(finished(tmp_path / "run"), info()).read_text())
     assert page.all("html")[0]["lang"] == "en"
     assert len(page.all("h1")) == 1
     assert all((attrs.get("alt") or "").strip() for attrs in page.all("img"))
@@ -151,7 +151,7 @@ def test_the_page_is_accessible(tmp_path: Path) -> None:
 
 def test_the_page_says_what_a_reader_must_know(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
-    words = Page(write_report(run, facts()).read_text()).text
+    words = Page(write_report(run, info()).read_text()).text
     for expected in (
         "class-incremental, one head over the classes of MNIST seen",
         "Class-incremental, one head over the classes of MNIST seen. Accuracy",
@@ -180,7 +180,7 @@ def test_the_page_says_what_a_reader_must_know(tmp_path: Path) -> None:
 
 def test_reproducible_noise_stands_in_a_banner(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
-    words = Page(write_report(run, replace(facts(), noise_seed=41)).read_text()).text
+    words = Page(write_report(run, replace(info(), noise_seed=41)).read_text()).text
     assert "Reproducible noise: an experiment, not a release." in words
     assert "noise_seed=41" in words
     assert "operating system entropy" not in words
@@ -191,7 +191,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     run.write_config({})
     run.write_text("environment.json", '{"python": "<script>", "packages": {"<b>": "<i>"}}')
     run.add_metrics(metrics("_<script>psg$_{", "up<b>per"))
-    told = facts(HOSTILE, "up<b>per")
+    told = info(HOSTILE, "up<b>per")
     told = replace(
         told,
         title=HOSTILE,
@@ -204,7 +204,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
         command=HOSTILE,
         assumptions=(HOSTILE,),
         notes=(HOSTILE,),
-        methods=(MethodFacts(HOSTILE, HOSTILE, HOSTILE),),
+        methods=(MethodInfo(HOSTILE, HOSTILE, HOSTILE),),
         privacy=tuple(replace(row, view=HOSTILE) for row in told.privacy),
     )
     page = Page(write_report(run, told).read_text())
@@ -219,7 +219,7 @@ def test_a_run_with_next_to_nothing_still_has_a_report(tmp_path: Path, rows: lis
     run = RunDirectory.create(tmp_path / "run")
     run.write_config({})
     run.add_metrics(rows)
-    bare = replace(facts(), methods=(), privacy=(), assumptions=(), notes=(), command="")
+    bare = replace(info(), methods=(), privacy=(), assumptions=(), notes=(), command="")
     page = Page(write_report(run, bare).read_text())
     assert "Split-MNIST" in page.text
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from fedsynth.cli.plan_table import plan_table
 from fedsynth.experiment.config import resolve
-from fedsynth.experiment.grid import make_jobs, privacy_rows, report_facts
+from fedsynth.experiment.grid import make_jobs
 from fedsynth.report import party_groups as crowd
 from fedsynth.report import privacy_section
+from fedsynth.report.report_data import privacy_rows, report_facts
 
 NOTHING = pd.DataFrame(columns=["method", "epsilon", "seed", "stage", "metric", "value"])
 

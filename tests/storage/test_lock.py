@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedsynth.cli.launch import resume
 from fedsynth.core.errors import UserError
-from fedsynth.experiment.launch import resume
 from fedsynth.storage.lock import LOCK, in_use
 
 _HOLD = """

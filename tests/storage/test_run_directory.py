@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Outcome, ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 from fedsynth.storage.environment import command_line
 from fedsynth.storage.releases import archive, contact_sheet
 from fedsynth.storage.run_directory import RunDirectory, release_name

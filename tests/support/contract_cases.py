@@ -11,7 +11,7 @@ import pytest
 import tiny_runs as tiny
 
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import tasks
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods import all_methods
 
 IN_SHARES = {"at": "distributed"}  # one party alone has all shares, so this needs parties together
@@ -52,4 +52,4 @@ each_private_case = pytest.mark.parametrize(
 
 
 def stages_of(job: Job) -> range:
-    return range(len(tasks(job.world)))
+    return range(len(scenario_stages(job.world)))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Release, Request
+from fedsynth.core.messages import Release, Request
 from fedsynth.core.randomness import numpy_generator, torch_generator
 from fedsynth.engine.apps import Ask
 from fedsynth.engine.base import Engine, open_engine

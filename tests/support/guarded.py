@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 
 KEY = NoiseKey.from_seed(3, "party 0")
 FREE = Budget(float("inf"), 1e-5)
@@ -45,7 +46,7 @@ def records(n: int, seed: int = 0) -> Records:
     return Records(images, torch.arange(n) % 4)
 
 
-def private(data: Records, path: Path) -> Private:
+def private(data: Records, path: Path) -> PartyData:
     """What the party of the guard holds, with a workshop at `path`."""
-    facts = PartyFacts(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
-    return Private(data, facts, workshop=path, fingerprint="f")
+    info = PartyInfo(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
+    return PartyData(data, info, workshop=path, fingerprint="f")

@@ -12,7 +12,7 @@ import torch
 
 from fedsynth.experiment.session import StageParties
 from fedsynth.privacy import guard as guard_module
-from fedsynth.privacy.guard import AggregateNoise, Guard
+from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.secagg.distributed_noise import Grid
@@ -45,7 +45,7 @@ class Transcript:
         monkeypatch.setattr(
             NoiseStream, "poisson_sample", lambda stream, n, _rate: self._sample(stream, n)
         )
-        for owner in (Guard, AggregateNoise):
+        for owner in (Guard, CentralNoise):
             for name, member in inspect.getmembers(owner, inspect.isfunction):
                 if "noise_multiplier" in inspect.signature(member).parameters:
                     monkeypatch.setattr(owner, name, self._told(member))

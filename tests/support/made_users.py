@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data.registry import DataSet
-from fedsynth.data.users import Owners, UserRecords
+from fedsynth.data.users import UserIndex, UserRecords
 from fedsynth.evaluation import deployed_model as deployed
 from fedsynth.experiment import user_partition as population
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 
 USERS, EACH = 24, 10
 
@@ -33,22 +33,22 @@ def made() -> UserRecords:
 
 def forget() -> None:
     """Forget what a process keeps of its users."""
-    for cached in (population._counts, population._recruited, tasks, party_records):
+    for cached in (population._counts, population._recruited, scenario_stages, party_records):
         cached.cache_clear()
 
 
-def world_of_users(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
+def world_of_users(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[ScenarioConfig]:
     """A data set of users, a folder for what is kept, and a model that is quick to train."""
     known = DataSet(
-        DataFacts("made_users", (1, 28, 28), 2, (0.2,), (0.3,)),
+        DatasetInfo("made_users", (1, 28, 28), 2, (0.2,), (0.3,)),
         train=(), test=(), about="made-up users", made=True,
         reader=lambda *_: (made().images, made().labels.astype(np.int64)),
-        owners=Owners(lambda *_: made(), lambda *_: made().counts(2)),
+        owners=UserIndex(lambda *_: made(), lambda *_: made().counts(2)),
     )  # fmt: skip
     monkeypatch.setitem(datasets._registry, "made_users", known)
     monkeypatch.setattr(deployed, "PASSES", 3000)
     forget()
-    yield World(
+    yield ScenarioConfig(
         data="made_users", partition="users", parties=0, stages="together", data_dir=str(folder),
         options={"flip": 0.5, "chosen": "low", "volunteers": 0.3},
     )  # fmt: skip

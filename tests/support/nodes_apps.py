@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakes
 
-from fedsynth.core.model import Request
+from fedsynth.core.messages import Request
 from fedsynth.engine.apps import Ask, make_client_app, make_server_app
 from fedsynth.engine.messages import PartyFailed
 

@@ -11,7 +11,7 @@ import tarfile
 import threading
 from pathlib import Path
 
-from fedsynth.data.fetch.known_files import IdxSet, KnownFile
+from fedsynth.data.fetch.known_files import IdxSet, VerifiedFile
 
 
 def idx_images(n: int, salt: int) -> bytes:
@@ -31,8 +31,8 @@ CONTENT = {
 }
 
 
-def known(name: str) -> KnownFile:
-    return KnownFile(name, hashlib.sha256(CONTENT[name]).hexdigest())
+def known(name: str) -> VerifiedFile:
+    return VerifiedFile(name, hashlib.sha256(CONTENT[name]).hexdigest())
 
 
 def file_set(installed: str = "") -> IdxSet:

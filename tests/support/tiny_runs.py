@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsynth.core.model import IMAGE, TABLE, Budget, Method
+from fedsynth.core.enums import DataKind
+from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
-from fedsynth.evaluation.config import EvalSetting
+from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import session
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import all_methods, method
+from fedsynth.methods.method import Method
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import RunDirectory
@@ -45,14 +47,18 @@ SHRINK: Mapping[str, Any] = {
 # 400 training records: two parties one after the other with five classes each, or three parties at
 # once with a bit of everything. For methods that can, two parties with a table.
 WORLDS = {
-    "in_turn": World(data="shapes", parties=2, holdout=1600),
-    "together": World(data="shapes", partition="iid", parties=3, stages="together", holdout=1600),
-    "table": World(data="made_table", partition="iid", parties=2, stages="together", holdout=1600),
+    "in_turn": ScenarioConfig(data="shapes", parties=2, holdout=1600),
+    "together": ScenarioConfig(
+        data="shapes", partition="iid", parties=3, stages="together", holdout=1600
+    ),
+    "table": ScenarioConfig(
+        data="made_table", partition="iid", parties=2, stages="together", holdout=1600
+    ),
 }
-KINDS = {"in_turn": IMAGE, "together": IMAGE, "table": TABLE}
+KINDS = {"in_turn": DataKind.IMAGE, "together": DataKind.IMAGE, "table": DataKind.TABLE}
 EVALUATION = {
-    IMAGE: EvalSetting(width=4, nets=1, max_images=50),
-    TABLE: EvalSetting(classifier="mlp", nets=1, max_images=50),
+    DataKind.IMAGE: EvaluationConfig(width=4, nets=1, max_images=50),
+    DataKind.TABLE: EvaluationConfig(classifier="mlp", nets=1, max_images=50),
 }
 
 
@@ -117,7 +123,7 @@ def release_and_judge(jobs: Sequence[Job], engine: Engine) -> RunDirectory:
     run = RunDirectory.create(jobs[0].out)
     with Progress(silent=True) as progress:
         Runner(run, engine, progress).execute(list(jobs), len(jobs))
-    run.settle_metrics()
+    run.compact_metrics()
     return run
 
 
@@ -143,7 +149,7 @@ def outputs(out: Path | str) -> dict[str, bytes]:
 def released_is_paid_for(job: Job) -> None:
     """Whatever is on disk as a release stands in the ledgers with all its cost."""
     run = RunDirectory(Path(job.out))
-    for stage in range(len(tasks(job.world))):
+    for stage in range(len(scenario_stages(job.world))):
         if run.has_release(job.name, stage + 1):
             for share in job.plan(stage).parties:
                 entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")

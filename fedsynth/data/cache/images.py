@@ -27,7 +27,7 @@ _VERSION = 1  # of how pictures are made small
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ImageArchive:
     """Picture files in a folder, or in a zip archive that holds them in a folder of some name."""
 
     place: Path
@@ -47,7 +47,7 @@ class Pictures:
         return lambda name: archive.read(f"{self.inside}/{name}")
 
 
-def decoded(target: Path, pictures: Pictures, names: Sequence[str], side: int) -> np.ndarray:
+def decoded(target: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> np.ndarray:
     """The pictures of these names as uint8 [n, 3, side, side], mapped from the file `target`, which
     is made first where it is not there or was made from something else."""
     note = target.with_suffix(".json")
@@ -80,7 +80,7 @@ def _noted(note: Path) -> object:
         return None
 
 
-def _decode_all(target: Path, pictures: Pictures, names: Sequence[str], side: int) -> None:
+def _decode_all(target: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> None:
     log.info("decoding %s pictures once, to %s", f"{len(names):,}", target)
     draft = target.with_name(f".{target.name}.draft")
     read = pictures.reader()

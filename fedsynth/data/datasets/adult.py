@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Column
+from fedsynth.core.types import Column
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
 from fedsynth.data.registry import dataset

@@ -14,24 +14,24 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
-from fedsynth.data.cache.images import Pictures, decoded
+from fedsynth.core.types import DatasetInfo
+from fedsynth.data.cache.images import ImageArchive, decoded
 from fedsynth.data.fetch import fetch as sources
-from fedsynth.data.fetch.known_files import KnownFile, read_list
+from fedsynth.data.fetch.known_files import VerifiedFile, read_list
 from fedsynth.data.registry import dataset
 
 SIDE = 32
 HALF = (0.5,) * 3
 FOLDER = "img_align_celeba"
-ATTRIBUTES = KnownFile("list_attr_celeba.txt", md5="75e246fa4810816ffd6ee81facbd244c")
-PARTITION = KnownFile("list_eval_partition.txt", md5="d32c9cbf5e040fd4025c592c306e6668")
+ATTRIBUTES = VerifiedFile("list_attr_celeba.txt", md5="75e246fa4810816ffd6ee81facbd244c")
+PARTITION = VerifiedFile("list_eval_partition.txt", md5="d32c9cbf5e040fd4025c592c306e6668")
 PARTS = {"train": 0, "test": 2}
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
 Labelled = tuple[list[str], np.ndarray]  # names of pictures, and their labels
 
 
 @dataset(
-    DataFacts("celeba_gender", (3, SIDE, SIDE), 2, HALF, HALF),
+    DatasetInfo("celeba_gender", (3, SIDE, SIDE), 2, HALF, HALF),
     train=(94509, 68261),
     test=(12247, 7715),
     about="CelebA: 182,732 faces, 32x32 RGB; female or male",
@@ -47,7 +47,7 @@ def _hair_counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
 
 
 @dataset(
-    DataFacts("celeba_hair", (3, SIDE, SIDE), 3, HALF, HALF),
+    DatasetInfo("celeba_hair", (3, SIDE, SIDE), 3, HALF, HALF),
     train=(),
     test=(),
     counted=_hair_counts,
@@ -98,7 +98,7 @@ def _folder(data_dir: str | Path | None) -> Path:
     return sources.data_directory(data_dir) / "celeba"
 
 
-def _list(folder: Path, known: KnownFile) -> list[str]:
+def _list(folder: Path, known: VerifiedFile) -> list[str]:
     return read_list(folder / known.name, known, _what_to_do(folder, known.name))
 
 
@@ -108,9 +108,9 @@ def _read(
     folder = _folder(data_dir)
     archive = folder / f"{FOLDER}.zip"
     if (folder / FOLDER).is_dir():
-        pictures = Pictures(folder / FOLDER)
+        pictures = ImageArchive(folder / FOLDER)
     elif archive.is_file():
-        pictures = Pictures(archive, FOLDER)
+        pictures = ImageArchive(archive, FOLDER)
     else:
         raise UserError(_what_to_do(folder, f"{FOLDER} and {archive.name}"))
     names, labels = labelled

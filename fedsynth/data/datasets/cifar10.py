@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
 from fedsynth.data.registry import dataset
@@ -26,7 +26,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
 @dataset(
-    DataFacts("cifar10", SHAPE, 10, MEAN, STD),
+    DatasetInfo("cifar10", SHAPE, 10, MEAN, STD),
     train=(5000,) * 10,
     test=(1000,) * 10,
     about="CIFAR-10: 60,000 photographs of ten kinds of things, 32x32 RGB",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsynth.core.errors import UserError, unknown
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.datasets import femnist as federated
 from fedsynth.data.datasets import mnist_writers
 from fedsynth.data.formats import femnist
@@ -56,7 +56,7 @@ def _lacking(name: str, data_dir: Folder) -> str | None:
 
 
 @dataset(
-    DataFacts(
+    DatasetInfo(
         NAME, (1, femnist.SIDE, femnist.SIDE), femnist.CLASSES, federated.MEAN, federated.STD
     ),
     train=(),

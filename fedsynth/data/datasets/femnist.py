@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.cache import user_records as converted
 from fedsynth.data.formats import femnist
 from fedsynth.data.registry import dataset
-from fedsynth.data.users import Folder, Owners, UserRecords
+from fedsynth.data.users import Folder, UserIndex, UserRecords
 
 # Published for LEAF's images (0.9618, 0.1644), which are white paper; here paper is black.
 MEAN, STD = (0.0382,), (0.1644,)
@@ -55,8 +55,8 @@ def records(name: str, split: str, data_dir: Folder) -> UserRecords:
     return converted.records(name, split, data_dir, READERS[name], files)
 
 
-def _owners(name: str) -> Owners:
-    return Owners(
+def _owners(name: str) -> UserIndex:
+    return UserIndex(
         read=lambda _, data_dir: records(name, "train", data_dir),
         counts=lambda _, data_dir: records(name, "train", data_dir).counts(femnist.CLASSES),
     )
@@ -64,7 +64,7 @@ def _owners(name: str) -> Owners:
 
 def _register(name: str) -> None:
     @dataset(
-        DataFacts(name, (1, femnist.SIDE, femnist.SIDE), femnist.CLASSES, MEAN, STD),
+        DatasetInfo(name, (1, femnist.SIDE, femnist.SIDE), femnist.CLASSES, MEAN, STD),
         train=(),
         test=(),
         about=ABOUT[name],

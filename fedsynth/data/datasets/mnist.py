@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
 from fedsynth.data.registry import dataset
@@ -27,7 +27,7 @@ def _read_idx(
 
 
 @dataset(
-    DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,)),
+    DatasetInfo("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,)),
     train=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
     test=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     about="MNIST: 70,000 handwritten digits, 28x28 grey",
@@ -38,7 +38,7 @@ def mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarr
 
 
 @dataset(
-    DataFacts("fashion_mnist", (1, 28, 28), 10, (0.2861,), (0.3530,)),
+    DatasetInfo("fashion_mnist", (1, 28, 28), 10, (0.2861,), (0.3530,)),
     train=(6000,) * 10,
     test=(1000,) * 10,
     about="Fashion-MNIST: 70,000 pictures of clothes, 28x28 grey",

@@ -16,8 +16,8 @@ import torch
 from torch.nn import functional
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data import partition
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import mnist as original
@@ -25,7 +25,7 @@ from fedsynth.data.fetch import known_files as files
 from fedsynth.data.fetch import registries as clients
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.registry import dataset
-from fedsynth.data.users import Folder, Owners, UserRecords, in_order
+from fedsynth.data.users import Folder, UserIndex, UserRecords, in_order
 
 WRITERS, VIRTUAL = "mnist_writers", "mnist_virtual"
 MOST = 3400  # virtual writers, as many as federated EMNIST has
@@ -33,11 +33,11 @@ TESTED = 500  # of whom draw the test images, twenty each
 ALPHA = 1.0  # of the Dirichlet draw that deals every digit to the virtual writers
 FIELDS, TRAINING_IMAGES, WRITER = 8, 60_000, 2  # an extended label has eight numbers
 
-LABELS = files.KnownFile(
+LABELS = files.VerifiedFile(
     "qmnist-train-labels-idx2-int",
     "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
 )
-PUBLISHED = datasets.info(original.mnist.__name__)
+PUBLISHED = datasets.find(original.mnist.__name__)
 
 
 # Real writers
@@ -102,11 +102,11 @@ def _by_writer(_parties: int, data_dir: Folder) -> UserRecords:
 
 
 @dataset(
-    DataFacts(WRITERS, (1, 28, 28), 10, PUBLISHED.facts.mean, PUBLISHED.facts.std),
+    DatasetInfo(WRITERS, (1, 28, 28), 10, PUBLISHED.info.mean, PUBLISHED.info.std),
     train=PUBLISHED.train,
     test=PUBLISHED.test,
     about="MNIST by its 539 NIST writers, from the extended labels of QMNIST; not EMNIST",
-    owners=Owners(
+    owners=UserIndex(
         read=_by_writer, counts=lambda parties, folder: _by_writer(parties, folder).counts(10)
     ),
 )
@@ -171,12 +171,12 @@ def _virtual_test(data_dir: Folder) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataset(
-    DataFacts(VIRTUAL, (1, 28, 28), 10, PUBLISHED.facts.mean, PUBLISHED.facts.std),
+    DatasetInfo(VIRTUAL, (1, 28, 28), 10, PUBLISHED.info.mean, PUBLISHED.info.std),
     train=PUBLISHED.train,
     test=PUBLISHED.test,
     about="VIRTUAL writers: MNIST cut by a Dirichlet draw, with a made-up handwriting for each",
     made=True,
-    owners=Owners(read=_virtual, counts=_dealt, most=MOST),
+    owners=UserIndex(read=_virtual, counts=_dealt, most=MOST),
 )
 def mnist_virtual(split: str, data_dir: Folder) -> tuple[np.ndarray, np.ndarray]:
     """MNIST's own training files; its test images in the hands of the virtual writers."""

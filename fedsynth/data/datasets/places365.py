@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
-from fedsynth.data.cache.images import Pictures, decoded
+from fedsynth.core.types import DatasetInfo
+from fedsynth.data.cache.images import ImageArchive, decoded
 from fedsynth.data.fetch import fetch as sources
-from fedsynth.data.fetch.known_files import KnownFile, read_list
+from fedsynth.data.fetch.known_files import VerifiedFile, read_list
 from fedsynth.data.registry import dataset
 
 SIDE = 64
 HALF = (0.5,) * 3
-CATEGORIES = KnownFile("categories_places365.txt", md5="06c963b85866bd0649f97cb43dd16673")
+CATEGORIES = VerifiedFile("categories_places365.txt", md5="06c963b85866bd0649f97cb43dd16673")
 LISTS = {
-    "train": KnownFile("places365_train_standard.txt", md5="30f37515461640559006b8329efbed1a"),
-    "test": KnownFile("places365_val.txt", md5="e9f2fd57bfd9d07630173f4e8708e4b1"),
+    "train": VerifiedFile("places365_train_standard.txt", md5="30f37515461640559006b8329efbed1a"),
+    "test": VerifiedFile("places365_val.txt", md5="e9f2fd57bfd9d07630173f4e8708e4b1"),
 }
 FOLDERS = {  # where torchvision, or the published archive, puts the pictures
     "train": ("data_256_standard", "data_256", "data_large_standard", "data_large"),
@@ -55,7 +55,7 @@ def _counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
 
 
 @dataset(
-    DataFacts("places365", (3, SIDE, SIDE), len(CLASSES), HALF, HALF),
+    DatasetInfo("places365", (3, SIDE, SIDE), len(CLASSES), HALF, HALF),
     train=(),
     test=(),
     counted=_counts,
@@ -68,7 +68,7 @@ def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.n
     for place in FOLDERS[split]:
         if (folder / place).is_dir():
             target = folder / "decoded" / f"places365-{split}.npy"
-            return decoded(target, Pictures(folder / place), names, SIDE), labels
+            return decoded(target, ImageArchive(folder / place), names, SIDE), labels
     raise UserError(_what_to_do(folder, " and ".join(FOLDERS[split])))
 
 
@@ -90,7 +90,7 @@ def _folder(data_dir: str | Path | None) -> Path:
     return sources.data_directory(data_dir) / "places365"
 
 
-def _list(folder: Path, known: KnownFile) -> list[str]:
+def _list(folder: Path, known: VerifiedFile) -> list[str]:
     return read_list(folder / known.name, known, _what_to_do(folder, known.name))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import unknown
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.datasets import line_figures as shapes
 from fedsynth.data.registry import dataset
 
@@ -18,7 +18,7 @@ MEAN, STD = (0.1614, 0.1553, 0.1629), (0.1467, 0.1438, 0.1475)
 
 
 @dataset(
-    DataFacts("made_colour", (3, 32, 32), shapes.CLASSES, MEAN, STD),
+    DatasetInfo("made_colour", (3, 32, 32), shapes.CLASSES, MEAN, STD),
     train=(SIZES["train"],) * shapes.CLASSES,
     test=(SIZES["test"],) * shapes.CLASSES,
     about="made-up shapes in colour: 1,600 images drawn by a program, 32x32 RGB; for tests",

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.errors import unknown
-from fedsynth.core.model import Column
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.core.types import Column
 from fedsynth.data.registry import dataset
 from fedsynth.data.tables import encode, table_facts
 

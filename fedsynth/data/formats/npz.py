@@ -18,13 +18,13 @@ from typing import IO
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 
 PREFIX = "file:"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def describe(name: str) -> tuple[DataFacts, tuple[int, ...], tuple[int, ...]]:
+def describe(name: str) -> tuple[DatasetInfo, tuple[int, ...], tuple[int, ...]]:
     """Facts, and class counts of train and test. Reads labels and the shape of the images."""
     train, test = _labels(name, "train"), _labels(name, "test")
     classes = _classes(name, train, test)
@@ -37,7 +37,7 @@ def describe(name: str) -> tuple[DataFacts, tuple[int, ...], tuple[int, ...]]:
     channels, height, width = shapes["train"]
     half = (0.5,) * channels
     return (
-        DataFacts(name, (channels, height, width), classes, half, half),
+        DatasetInfo(name, (channels, height, width), classes, half, half),
         tuple(np.bincount(train, minlength=classes).tolist()),
         tuple(np.bincount(test, minlength=classes).tolist()),
     )

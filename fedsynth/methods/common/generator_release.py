@@ -7,24 +7,29 @@ well be sent: they are smaller than the images, and whoever has them can draw as
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fedsynth.core.model import Method, Outcome, Parties, Plan, Release, Request, SyntheticSet
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.methods.gs_wgan.generator import fill, flat
+from fedsynth.methods.method import Method, ServerContext
 from fedsynth.privacy.guard import Guard
+
+C = TypeVar("C")
 
 AT_ONCE = 1000  # images drawn at a time
 
 
-class GeneratorRelease(Method):
+class GeneratorRelease(Method[C]):
     """One question, one generator a party. Settings have `spc` and `code`."""
 
     @abstractmethod
-    def network(self, cfg: Any, plan: Plan, party: int, *key: object) -> nn.Module:
+    def network(self, cfg: C, plan: Plan, party: int, *key: object) -> nn.Module:
         """A party's fresh generator: codes in (-1, 1) and the positions of the classes it holds,
         in ascending order, to pixels."""
 
@@ -32,12 +37,13 @@ class GeneratorRelease(Method):
         """The generator as it leaves the party."""
         return guard.release({"generator": flat(net)})
 
-    def serve(self, cfg: Any, plan: Plan, parties: Parties) -> Outcome:
+    def serve(self, ctx: ServerContext[C]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
         made = []
-        for answer in parties.ask(parties.who, Request(numbers={"seed": parties.seed})):
-            net = self.network(cfg, plan, answer.party, "blank").to(parties.device)
+        for answer in ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})):
+            net = self.network(cfg, plan, answer.party, "blank").to(ctx.device)
             fill(net, answer.arrays["generator"])
-            key = (parties.seed, self.name, plan.task.stage, answer.party, "sample")
+            key = (ctx.seed, self.name, plan.stage.index, answer.party, "sample")
             made.append(drawn_set(net.eval(), plan, answer.party, cfg, key))
         return SyntheticSet.join(made)
 
@@ -47,8 +53,8 @@ def drawn_set(
     net: nn.Module, plan: Plan, party: int, cfg: Any, key: tuple[object, ...]
 ) -> SyntheticSet:
     """This party's share of `spc` images a class: those who hold a class share it equally."""
-    names = sorted(plan.facts(party).class_counts)
-    shares = [-(-cfg.spc // sum(n in f.class_counts for f in plan.task.parties)) for n in names]
+    names = sorted(plan.info(party).class_counts)
+    shares = [-(-cfg.spc // sum(n in f.class_counts for f in plan.stage.parties)) for n in names]
     places = torch.repeat_interleave(torch.arange(len(names)), torch.tensor(shares))
     codes = uniform_codes(len(places), cfg.code, torch_generator(*key))
     device = next(net.parameters()).device
@@ -73,7 +79,7 @@ def uniform_inputs(count: int, code: int, classes: int, *key: object) -> tuple[T
 
 def held_places(plan: Plan, party: int) -> tuple[list[int], Tensor]:
     """The classes a party holds, ascending, and a table from class names to their positions."""
-    held = sorted(plan.facts(party).class_counts)
-    table = torch.full((plan.task.data.classes,), -1)
+    held = sorted(plan.info(party).class_counts)
+    table = torch.full((plan.stage.data.classes,), -1)
     table[held] = torch.arange(len(held))
     return held, table

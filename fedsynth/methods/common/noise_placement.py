@@ -12,13 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Parties, PartyPlan, PartySum, Plan, Request, Shapes, Task
+from fedsynth.core.messages import AggregatedSum, Request, Shapes
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Stage
+from fedsynth.methods.method import ServerContext
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import CURATOR, PUBLIC
 from fedsynth.privacy.guard import AGGREGATE, DISTRIBUTED, PARTY
@@ -44,20 +48,20 @@ class JointConfig(NoiseAt):
     )
 
 
-def answers_needed(cfg: NoiseAt, task: Task) -> int:
+def required_answers(cfg: NoiseAt, stage: Stage) -> int:
     """How many parties of a stage must answer."""
     wanted = getattr(cfg, "min_answers", None)
-    if wanted is not None and wanted > len(task.parties):
+    if wanted is not None and wanted > len(stage.parties):
         raise UserError(
-            f"min_answers={wanted} is more than the {len(task.parties)} parties of stage "
-            f"{task.stage + 1}."
+            f"min_answers={wanted} is more than the {len(stage.parties)} parties of stage "
+            f"{stage.index + 1}."
         )
-    return wanted or len(task.parties)
+    return wanted or len(stage.parties)
 
 
-def placed(cfg: NoiseAt, task: Task, share: PartyPlan) -> PartyPlan:
+def with_noise_placement(cfg: NoiseAt, stage: Stage, share: PartyPlan) -> PartyPlan:
     """A party's share of a joint release, with its part of the noise and what each view counts."""
-    shares, colluding = answers_needed(cfg, task), getattr(cfg, "colluding", 1)
+    shares, colluding = required_answers(cfg, stage), getattr(cfg, "colluding", 1)
     if cfg.at != DISTRIBUTED:
         return replace(share, views=_views(cfg.at, share.event))
     views = {sum_view(shares): share.event}
@@ -71,33 +75,35 @@ def _views(at: str, event: DpEvent) -> Mapping[str, DpEvent]:
     return {CURATOR: disclosed(), PUBLIC: event} if at == AGGREGATE else {CURATOR: event}
 
 
-def party_sum(
+def aggregate_parties(
     cfg: NoiseAt,
     plan: Plan,
-    parties: Parties,
+    parties: ServerContext[Any],
     request: Request,
     *,
     shapes: Shapes,
     bound: float,
     noise_multiplier: float,
-) -> PartySum:
+) -> AggregatedSum:
     """Ask all parties of a stage for one mechanism each, of this bound on a record, and add their
     answers up: with the noise of `noise_multiplier` once, or once a party where it is the parties'.
     Parties may be missing as far as the settings allow."""
-    needed = answers_needed(cfg, plan.task)
+    needed = required_answers(cfg, plan.stage)
     if cfg.at == DISTRIBUTED:
-        return parties.ask_sum(parties.who, request, shapes=shapes, bound=bound, at_least=needed)
-    tolerant = needed < len(parties.who)
-    answers = parties.ask(parties.who, request, allow_missing=tolerant, shapes=shapes)
+        return parties.ask_sum(
+            parties.parties, request, shapes=shapes, bound=bound, at_least=needed
+        )
+    tolerant = needed < len(parties.parties)
+    answers = parties.ask(parties.parties, request, allow_missing=tolerant, shapes=shapes)
     if len(answers) < needed:
         raise UserError(
-            f"{len(answers)} of {len(parties.who)} parties are left, and "
+            f"{len(answers)} of {len(parties.parties)} parties are left, and "
             f"min_answers={needed} are needed to go on."
         )
     sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in shapes]
     if cfg.at == AGGREGATE:
-        sums = parties.aggregate.add(
+        sums = parties.central_noise.add(
             sums, clip=bound, noise_multiplier=noise_multiplier, request=request
         )
     who = tuple(answer.party for answer in answers)
-    return PartySum(dict(zip(shapes, sums, strict=True)), who)
+    return AggregatedSum(dict(zip(shapes, sums, strict=True)), who)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan, Work
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 
 
 def sampled_share(
-    facts: PartyFacts,
+    info: PartyInfo,
     budget: Budget,
     *,
     rate: float,
@@ -21,7 +22,7 @@ def sampled_share(
     bytes_down: int = 0,
     noise: float | None = None,
     views: Mapping[str, DpEvent] | None = None,
-    work: tuple[Work, ...] = (),
+    cost: tuple[ComputeCost, ...] = (),
 ) -> PartyPlan:
     """A party's share: `steps` steps at sampling rate `rate`. `noise` is the multiplier; none: the
     smallest one within the budget."""
@@ -29,8 +30,8 @@ def sampled_share(
         rate, steps, budget.epsilon, budget.delta, budget.accounting, relation=budget.relation
     )
     return PartyPlan(
-        facts.party,
-        facts.records,
+        info.party,
+        info.records,
         event=repeated(poisson(rate, gaussian(sigma)), steps),
         sampling_rate=rate,
         steps=steps,
@@ -38,7 +39,7 @@ def sampled_share(
         views=views or {},
         bytes_up=bytes_up,
         bytes_down=bytes_down,
-        work=work,
+        cost=cost,
     )
 
 

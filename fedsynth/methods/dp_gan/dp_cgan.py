@@ -20,15 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, PartyFacts, Plan, Release, Request, Task, Work
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease, held_places, uniform_inputs
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
+from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.clipping import clipped_gradient_sum
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 FIRST_RATE, LAST_RATE, FALLS_FOR = 0.1, 0.052, 10_000  # of the discriminator, step by step
 AS_WIDE = 8  # a step of the discriminator takes as long as one of a ConvNet of this width
@@ -50,9 +51,9 @@ class DPCGANConfig:
     hidden: int = setting(128, "hidden units of both networks", at_least=1)
     spc: int = setting(6000, "images a class drawn from the generators", at_least=1)
 
-    def sampling_rate(self, facts: PartyFacts) -> float:
+    def sampling_rate(self, info: PartyInfo) -> float:
         """Probability that a record enters a batch."""
-        return min(1.0, self.batch / facts.records)
+        return min(1.0, self.batch / info.records)
 
     def pace_at(self, step: int) -> float:
         """The discriminator's learning rate."""
@@ -60,7 +61,7 @@ class DPCGANConfig:
         return self.pace * (FIRST_RATE + (LAST_RATE - FIRST_RATE) * done)
 
 
-class DPCGAN(GeneratorRelease):
+class DPCGAN(GeneratorRelease[DPCGANConfig]):
     """One-shot: a generator a party."""
 
     name = "dp_cgan"
@@ -75,35 +76,34 @@ class DPCGAN(GeneratorRelease):
         "paper": {},
     }
 
-    def plan(self, cfg: DPCGANConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: DPCGANConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(
             sampled_share(
-                facts,
+                info,
                 budget,
-                rate=cfg.sampling_rate(facts),
+                rate=cfg.sampling_rate(info),
                 steps=cfg.steps,
                 noise=cfg.noise,
-                bytes_up=4 * _weights(cfg, task, facts),
-                work=(Work("train", AS_WIDE, min(cfg.batch, facts.records), cfg.steps),),
+                bytes_up=4 * _weights(cfg, stage, info),
+                cost=(ComputeCost("train", AS_WIDE, min(cfg.batch, info.records), cfg.steps),),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def network(self, cfg: DPCGANConfig, plan: Plan, party: int, *key: object) -> nn.Module:
-        classes = len(plan.facts(party).class_counts)
+        classes = len(plan.info(party).class_counts)
         with default_seed(*key):
-            return MLPGenerator(cfg.code, classes, plan.task.data.shape, (cfg.hidden,))
+            return MLPGenerator(cfg.code, classes, plan.stage.data.shape, (cfg.hidden,))
 
-    def party(
-        self, cfg: DPCGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, share = private.facts, plan.of(private.facts.party)
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
-        pair = _Pair(cfg, plan, facts.party, self.network(cfg, plan, facts.party, *key, "g"), key)
+    def party(self, ctx: PartyContext[DPCGANConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, share = private.info, plan.of(private.info.party)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
+        pair = _Pair(cfg, plan, info.party, self.network(cfg, plan, info.party, *key, "g"), key)
         pair.to(guard.device)
-        expected = share.sampling_rate * facts.records
+        expected = share.sampling_rate * info.records
         with guard.reserve(step_event(share), cfg.steps):
             for step in private.rounds(cfg.steps, pair.state):
                 sums = guard.noisy_loss_gradient(
@@ -129,7 +129,7 @@ class _Pair:
         self.cfg, self.key, self.generator = cfg, key, generator
         held, self.places = held_places(plan, party)
         self.classes = len(held)
-        channels, height, width = plan.task.data.shape
+        channels, height, width = plan.stage.data.shape
         inputs = channels * height * width + self.classes
         with default_seed(*key, "d"):
             self.discriminator = mlp_discriminator(inputs, (cfg.hidden,))
@@ -180,7 +180,7 @@ def fake_loss(scores: Tensor, _labels: Tensor) -> Tensor:
     return F.softplus(scores).squeeze(1)
 
 
-def _weights(cfg: DPCGANConfig, task: Task, facts: PartyFacts) -> int:
+def _weights(cfg: DPCGANConfig, stage: Stage, info: PartyInfo) -> int:
     with torch.device("meta"):
-        net = MLPGenerator(cfg.code, len(facts.class_counts), task.data.shape, (cfg.hidden,))
+        net = MLPGenerator(cfg.code, len(info.class_counts), stage.data.shape, (cfg.hidden,))
     return sum(p.numel() for p in net.parameters())

@@ -20,17 +20,18 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor, nn
 
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan, Plan, Release, Request, Task, Work
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease, uniform_codes
+from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.conv_generators import Shape
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
-from fedsynth.privacy.subsets import OfClass
+from fedsynth.privacy.subsets import ClassSubset
 
 AS_WIDE = 16  # a step of a critic takes as long as one of a ConvNet of this width
 
@@ -58,9 +59,9 @@ class DPGANConfig:
         """Probability that a record enters a batch, for a class of so many: a power of 1.41."""
         return float(min(1.0, 2 ** (math.ceil(2 * math.log2(self.batch / records)) / 2)))
 
-    def steps(self, facts: PartyFacts) -> int:
+    def steps(self, info: PartyInfo) -> int:
         """Critic steps for every class of a party."""
-        mean = facts.records // len(facts.class_counts)
+        mean = info.records // len(info.class_counts)
         return self.epochs * max(1, mean // self.batch)
 
     def generator(self, shape: Shape) -> nn.Module:
@@ -69,7 +70,7 @@ class DPGANConfig:
         return MLPGenerator(self.code, 1, shape, sizes, norm=True)
 
 
-class DPGAN(GeneratorRelease):
+class DPGAN(GeneratorRelease[DPGANConfig]):
     """One-shot: a generator a class and party."""
 
     name = "dp_gan"
@@ -84,52 +85,51 @@ class DPGAN(GeneratorRelease):
         "paper": {},
     }
 
-    def plan(self, cfg: DPGANConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: DPGANConfig, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):
-            weights = sum(p.numel() for p in cfg.generator(task.data.shape).parameters())
-        parties = tuple(self._share(cfg, task, facts, budget, weights) for facts in task.parties)
+            weights = sum(p.numel() for p in cfg.generator(stage.data.shape).parameters())
+        parties = tuple(self._share(cfg, stage, info, budget, weights) for info in stage.parties)
         assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     @staticmethod
     def _share(
-        cfg: DPGANConfig, task: Task, facts: PartyFacts, budget: Budget, weights: int
+        cfg: DPGANConfig, stage: Stage, info: PartyInfo, budget: Budget, weights: int
     ) -> PartyPlan:
-        steps = cfg.steps(facts)
-        of_all = {c: _step(cfg, facts, c, budget) for c in sorted(facts.class_counts)}
+        steps = cfg.steps(info)
+        of_all = {c: _step(cfg, info, c, budget) for c in sorted(info.class_counts)}
         published = [
             repeated(poisson(q, gaussian(noise / 2)), steps) for q, noise in of_all.values()
         ]
         return PartyPlan(
-            facts.party,
-            facts.records,
+            info.party,
+            info.records,
             composed(
-                [repeated(_event(task, c, q, noise), steps) for c, (q, noise) in of_all.items()]
+                [repeated(_event(stage, c, q, noise), steps) for c, (q, noise) in of_all.items()]
             ),
             sampling_rate=max(q for q, _ in of_all.values()),
             steps=steps * len(of_all),
             noise_multiplier=max(noise for _, noise in of_all.values()),
             paper_event=composed(published),
             bytes_up=4 * weights * len(of_all),
-            work=(Work("train", AS_WIDE, cfg.batch, steps * len(of_all)),),
+            cost=(ComputeCost("train", AS_WIDE, cfg.batch, steps * len(of_all)),),
         )
 
-    def network(self, cfg: DPGANConfig, plan: Plan, party: int, *key: object) -> OneAClass:
-        shape, held = plan.task.data.shape, plan.facts(party).class_counts
+    def network(self, cfg: DPGANConfig, plan: Plan, party: int, *key: object) -> PerClassGenerators:
+        shape, held = plan.stage.data.shape, plan.info(party).class_counts
         with default_seed(*key):
-            return OneAClass([cfg.generator(shape) for _ in held])
+            return PerClassGenerators([cfg.generator(shape) for _ in held])
 
-    def party(
-        self, cfg: DPGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, task = private.facts, plan.task
-        steps, device = cfg.steps(facts), guard.device
-        key = (request.numbers["seed"], self.name, task.stage, facts.party)
-        whole = self.network(cfg, plan, facts.party, *key, "generators").to(device)
-        for net, name in zip(whole.nets, sorted(facts.class_counts), strict=True):
-            pair = _Pair(cfg, task, net, (*key, name), device)
-            q, noise = _step(cfg, facts, name, plan.budget)
-            event = _event(task, name, q, noise)
+    def party(self, ctx: PartyContext[DPGANConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, stage = private.info, plan.stage
+        steps, device = cfg.steps(info), guard.device
+        key = (request.numbers["seed"], self.name, stage.index, info.party)
+        whole = self.network(cfg, plan, info.party, *key, "generators").to(device)
+        for net, name in zip(whole.nets, sorted(info.class_counts), strict=True):
+            pair = _Pair(cfg, stage, net, (*key, name), device)
+            q, noise = _step(cfg, info, name, plan.budget)
+            event = _event(stage, name, q, noise)
             with guard.reserve(event, steps, f"class {name}"):
                 for step in private.rounds(steps, pair.state, f"class-{name}"):
                     sums = guard.noisy_loss_gradient(
@@ -140,15 +140,15 @@ class DPGAN(GeneratorRelease):
                         clip=cfg.clip,
                         noise_multiplier=noise,
                         sampling_rate=q,
-                        of_class=OfClass(name, task.data.classes),
+                        of_class=ClassSubset(name, stage.data.classes),
                         call=step,
                     )
-                    expected = q * facts.class_counts[name]
+                    expected = q * info.class_counts[name]
                     pair.step(step, [total / expected for total in sums])
         return self.released(guard, whole)
 
 
-class OneAClass(nn.Module):
+class PerClassGenerators(nn.Module):
     """Generators of single classes as one: labels (positions) say whose turn it is."""
 
     def __init__(self, nets: list[nn.Module]) -> None:
@@ -171,7 +171,7 @@ class _Pair:
     def __init__(
         self,
         cfg: DPGANConfig,
-        task: Task,
+        stage: Stage,
         generator: nn.Module,
         key: tuple[object, ...],
         device: torch.device,
@@ -179,7 +179,7 @@ class _Pair:
         self.cfg, self.generator, self.key, self.device = cfg, generator, key, device
         sizes = (cfg.hidden // 2, cfg.hidden // 4)
         with default_seed(*key, "critic"):
-            self.critic = mlp_discriminator(math.prod(task.data.shape), sizes).to(device)
+            self.critic = mlp_discriminator(math.prod(stage.data.shape), sizes).to(device)
         self.of_critic = torch.optim.RMSprop(self.critic.parameters(), cfg.rate)
         self.of_generator = torch.optim.RMSprop(generator.parameters(), cfg.rate)
 
@@ -221,12 +221,12 @@ def real_loss(scores: Tensor, _labels: Tensor) -> Tensor:
     return -scores.squeeze(1)
 
 
-def _step(cfg: DPGANConfig, facts: PartyFacts, name: int, budget: Budget) -> tuple[float, float]:
+def _step(cfg: DPGANConfig, info: PartyInfo, name: int, budget: Budget) -> tuple[float, float]:
     """Sampling rate and noise multiplier of one step on one class."""
-    q = cfg.sampling_rate(facts.class_counts[name])
+    q = cfg.sampling_rate(info.class_counts[name])
     return q, cfg.noise or poisson_gaussian_multiplier(
         q,
-        cfg.steps(facts),
+        cfg.steps(info),
         budget.epsilon,
         budget.delta,
         budget.accounting,
@@ -234,5 +234,5 @@ def _step(cfg: DPGANConfig, facts: PartyFacts, name: int, budget: Budget) -> tup
     )
 
 
-def _event(task: Task, name: int, q: float, noise: float) -> DpEvent:
-    return OfClass(name, task.data.classes).event(poisson(q, gaussian(noise)))
+def _event(stage: Stage, name: int, q: float, noise: float) -> DpEvent:
+    return ClassSubset(name, stage.data.classes).event(poisson(q, gaussian(noise)))

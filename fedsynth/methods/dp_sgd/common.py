@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from fedsynth.core.model import DataFacts, Parties, PartyPlan, ReleasedModel
+from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import DatasetInfo
+from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.method import ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
 from fedsynth.privacy.guard import PARTY, Guard
-from fedsynth.privacy.party_data import Private
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.privacy.sparsification import RULES, reach
 
 
@@ -52,16 +56,16 @@ class PrivateSGDConfig:
 def private_gradient(
     cfg: PrivateSGDConfig,
     guard: Guard,
-    private: Private,
+    private: PartyData,
     net: nn.Module,
     *,
-    data: DataFacts,
+    data: DatasetInfo,
     share: PartyPlan,
     call: int,
     at: str = PARTY,
 ) -> list[torch.Tensor]:
     """The noised sum of the clipped, perhaps cut down gradients of a Poisson batch."""
-    scale = Scale.standard(data)
+    scale = Normalizer.standard(data)
     if cfg.topk == "none":
         return guard.noisy_gradient(
             private,
@@ -90,7 +94,7 @@ def private_gradient(
 
 
 def first_model(
-    cfg: PrivateSGDConfig, data: DataFacts, parties: Parties, *key: str
+    cfg: PrivateSGDConfig, data: DatasetInfo, parties: ServerContext[Any], *key: str
 ) -> ReleasedModel:
     """The model of the stage before, or a fresh one over all classes of the data."""
     if parties.inherited and isinstance(parties.inherited[-1], ReleasedModel):

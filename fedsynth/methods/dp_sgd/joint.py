@@ -11,24 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    Plan,
-    Release,
-    ReleasedModel,
-    Request,
-    Task,
-    Work,
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, ReleasedModel
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.methods.common.noise_placement import (
+    JointConfig,
+    aggregate_parties,
+    with_noise_placement,
 )
-from fedsynth.methods.common.noise_placement import JointConfig, party_sum, placed
 from fedsynth.methods.common.poisson_plan import sampled_share
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ class DPSGDJointConfig(PrivateSGDConfig, JointConfig):
     added."""
 
 
-class DPSGDJoint(Method):
+class DPSGDJoint(Method[DPSGDJointConfig]):
     """A conversation of as many rounds as there are steps."""
 
     name = "dp_sgd_joint"
@@ -53,33 +48,32 @@ class DPSGDJoint(Method):
     def inherits(self, cfg: DPSGDJointConfig) -> bool:
         return True
 
-    def plan(self, cfg: DPSGDJointConfig, task: Task, budget: Budget) -> Plan:
-        records = sum(facts.records for facts in task.parties)
+    def plan(self, cfg: DPSGDJointConfig, stage: Stage, budget: Budget) -> Plan:
+        records = sum(info.records for info in stage.parties)
         rate, steps = cfg.sampling_rate(records), cfg.steps(records)
-        floats = sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
+        floats = sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
         parties = tuple(
-            placed(
+            with_noise_placement(
                 cfg,
-                task,
+                stage,
                 sampled_share(
-                    facts,
+                    info,
                     budget,
                     rate=rate,
                     steps=steps,
                     bytes_up=4 * floats * steps,
                     bytes_down=4 * floats * steps,
-                    work=(Work("gradient", cfg.width, round(rate * facts.records), steps),),
+                    cost=(ComputeCost("gradient", cfg.width, round(rate * info.records), steps),),
                 ),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         assumes = ("the number of records of all parties together",)
-        return Plan(self.name, task, budget, parties, rounds=steps, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, rounds=steps, assumes=assumes)
 
-    def party(
-        self, cfg: DPSGDJointConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        data, share = plan.task.data, plan.of(private.facts.party)
+    def party(self, ctx: PartyContext[DPSGDJointConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        data, share = plan.stage.data, plan.of(private.info.party)
         net = filled_convnet(cfg.width, data, request.arrays, guard.device)
         sums = private_gradient(
             cfg, guard, private, net, data=data, share=share, call=request.round, at=cfg.at
@@ -87,16 +81,17 @@ class DPSGDJoint(Method):
         names = [name for name, _ in net.named_parameters()]
         return guard.release(dict(zip(names, sums, strict=True)))
 
-    def serve(self, cfg: DPSGDJointConfig, plan: Plan, parties: Parties) -> Outcome:
-        start = first_model(cfg, plan.task.data, parties, self.name, "model")
+    def serve(self, ctx: ServerContext[DPSGDJointConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        start = first_model(cfg, plan.stage.data, ctx, self.name, "model")
         state = {name: value.detach().clone() for name, value in start.state.items()}
         share = plan.parties[0]
-        expected = share.sampling_rate * sum(facts.records for facts in plan.task.parties)
-        for step in parties.rounds(share.steps, dict(state)):
-            total = party_sum(
+        expected = share.sampling_rate * sum(info.records for info in plan.stage.parties)
+        for step in ctx.rounds(share.steps, dict(state)):
+            total = aggregate_parties(
                 cfg,
                 plan,
-                parties,
+                ctx,
                 Request("gradient", step, arrays=state),
                 shapes={name: value.shape for name, value in state.items()},
                 bound=cfg.bound,

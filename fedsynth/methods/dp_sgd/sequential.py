@@ -12,25 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    ReleasedModel,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, ReleasedModel
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class DPSGDConfig(PrivateSGDConfig):
     """DP-SGD's settings."""
 
 
-class DPSGD(Method):
+class DPSGD(Method[DPSGDConfig]):
     """A relay: party after party gets the model, trains it privately and hands it on."""
 
     name = "dp_sgd"
@@ -54,30 +43,29 @@ class DPSGD(Method):
     def inherits(self, cfg: DPSGDConfig) -> bool:
         return True
 
-    def plan(self, cfg: DPSGDConfig, task: Task, budget: Budget) -> Plan:
-        model_bytes = 4 * sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
-        parties = tuple(self._party_plan(cfg, facts, budget, model_bytes) for facts in task.parties)
+    def plan(self, cfg: DPSGDConfig, stage: Stage, budget: Budget) -> Plan:
+        model_bytes = 4 * sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
+        parties = tuple(self._party_plan(cfg, info, budget, model_bytes) for info in stage.parties)
         assumes = ("the number of records of each party",)
-        return Plan(self.name, task, budget, parties, rounds=len(parties), assumes=assumes)
+        return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPSGDConfig, facts: PartyFacts, budget: Budget, model_bytes: int
+        self, cfg: DPSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
     ) -> PartyPlan:
-        steps = cfg.steps(facts.records)
+        steps = cfg.steps(info.records)
         return sampled_share(
-            facts,
+            info,
             budget,
-            rate=cfg.sampling_rate(facts.records),
+            rate=cfg.sampling_rate(info.records),
             steps=steps,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
-            work=(Work("gradient", cfg.width, cfg.batch, steps),),
+            cost=(ComputeCost("gradient", cfg.width, cfg.batch, steps),),
         )
 
-    def party(
-        self, cfg: DPSGDConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        data, share = plan.task.data, plan.of(private.facts.party)
+    def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        data, share = plan.stage.data, plan.of(private.info.party)
         net = filled_convnet(cfg.width, data, request.arrays, guard.device)
         parameters: list[torch.Tensor] = list(net.parameters())
         expected = share.sampling_rate * share.records
@@ -88,10 +76,11 @@ class DPSGD(Method):
                     torch._foreach_add_(parameters, sums, alpha=-cfg.rate / expected)
         return guard.release(net.state_dict())
 
-    def serve(self, cfg: DPSGDConfig, plan: Plan, parties: Parties) -> Outcome:
-        model = first_model(cfg, plan.task.data, parties, self.name, "model")
-        for position, party in enumerate(parties.who):
+    def serve(self, ctx: ServerContext[DPSGDConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        model = first_model(cfg, plan.stage.data, ctx, self.name, "model")
+        for position, party in enumerate(ctx.parties):
             request = Request("finetune", position, arrays=model.state)
-            (release,) = parties.ask([party], request)
+            (release,) = ctx.ask([party], request)
             model = ReleasedModel(release.arrays, cfg.width)
         return model

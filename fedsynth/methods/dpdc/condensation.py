@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.model import DataFacts, SyntheticSet, Work
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.methods.dpdc.distribution_matching import CondensedImages, DistributionConfig
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig, match_run
 from fedsynth.nn.per_example.gradients import loss_and_gradients
@@ -27,7 +28,7 @@ UPDATES = 3  # image steps for one gradient of the large set
 
 
 @dataclass(frozen=True)
-class Condensation:
+class CondensationConfig:
     """How few images are made of many."""
 
     way: str  # features or gradients
@@ -35,17 +36,17 @@ class Condensation:
     steps: int
     width: int  # of the networks that look
 
-    def work(self, classes: int) -> tuple[Work, ...]:
+    def cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """What it computes; the images of the large set only go forward."""
         images = self.spc * classes
         if self.way == GRADIENTS:
-            return (Work("match", self.width, images, self.steps * UPDATES),)
-        return (Work("train", self.width, images + classes * SHOWN // 3, self.steps),)
+            return (ComputeCost("match", self.width, images, self.steps * UPDATES),)
+        return (ComputeCost("train", self.width, images + classes * SHOWN // 3, self.steps),)
 
     def of(
         self,
         large: SyntheticSet,
-        data: DataFacts,
+        data: DatasetInfo,
         *,
         key: tuple[object, ...],
         device: torch.device,
@@ -75,11 +76,11 @@ def _within_pixels(moved: CondensedImages | MatchedImages) -> None:
 
 
 def _by_features(
-    how: Condensation,
+    how: CondensationConfig,
     large: SyntheticSet,
     places: Mapping[int, torch.Tensor],
     start: torch.Tensor,
-    data: DataFacts,
+    data: DatasetInfo,
     *,
     key: tuple[object, ...],
     device: torch.device,
@@ -109,11 +110,11 @@ def _by_features(
 
 
 def _by_gradients(
-    how: Condensation,
+    how: CondensationConfig,
     large: SyntheticSet,
     places: Mapping[int, torch.Tensor],
     start: torch.Tensor,
-    data: DataFacts,
+    data: DatasetInfo,
     *,
     key: tuple[object, ...],
     device: torch.device,

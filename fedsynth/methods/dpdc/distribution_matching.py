@@ -17,15 +17,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedsynth.core.model import TABLE, DataFacts, PartyFacts, SyntheticSet
+from fedsynth.core.enums import DataKind
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
-from fedsynth.evaluation.protocols import protocol
+from fedsynth.core.types import DatasetInfo, PartyInfo
+from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.classifiers.convnet import bare_convnet, make_convnet
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
 from fedsynth.nn.per_example.features import Features, LinearFeatures
-from fedsynth.nn.transforms.augment import Params, apply, draw
+from fedsynth.nn.transforms.augment import Params, apply, draw, dsa_operations
 
 RARE = 2.0  # no class is sampled more than so many times as densely as the party's average class
 
@@ -52,32 +53,32 @@ class DistributionConfig:
     )
 
 
-def class_rates(group: int, facts: PartyFacts) -> dict[int, float]:
+def class_rates(group: int, info: PartyInfo) -> dict[int, float]:
     """The sampling rate of every class the party holds: L / N_c, so that L records are expected.
 
     The largest rate is what everything costs, so a class far below the party's average is sampled
     at `RARE` times the average rate at most: it gets fewer than L records, the others keep their
     price."""
-    densest = RARE * group * len(facts.class_counts) / facts.records
-    return {c: min(1.0, group / n, densest) for c, n in sorted(facts.class_counts.items())}
+    densest = RARE * group * len(info.class_counts) / info.records
+    return {c: min(1.0, group / n, densest) for c, n in sorted(info.class_counts.items())}
 
 
-def expected_records(rates: Mapping[int, float], facts: PartyFacts) -> torch.Tensor:
+def expected_records(rates: Mapping[int, float], info: PartyInfo) -> torch.Tensor:
     """How many records of each class a sample at these rates holds on average: public constants."""
-    return torch.tensor([rate * facts.class_counts[c] for c, rate in rates.items()])
+    return torch.tensor([rate * info.class_counts[c] for c, rate in rates.items()])
 
 
-def refuse_what_cannot_be_seen(cfg: DistributionConfig, data: DataFacts) -> None:
+def refuse_what_cannot_be_seen(cfg: DistributionConfig, data: DatasetInfo) -> None:
     """A UserError for sizes the network cannot see, before anything is spent."""
-    if data.kind != TABLE:
+    if data.kind != DataKind.TABLE:
         bare_convnet(cfg.width, data)
 
 
 def extractor(
-    cfg: DistributionConfig, data: DataFacts, key: tuple[object, ...], device: torch.device | str
+    cfg: DistributionConfig, data: DatasetInfo, key: tuple[object, ...], device: torch.device | str
 ) -> Features | LinearFeatures:
     """A fresh network, or for a table a linear layer, whose weights depend on the key alone."""
-    if data.kind == TABLE:
+    if data.kind == DataKind.TABLE:
         with default_seed(*key):
             return LinearFeatures(nn.Linear(data.shape[0], cfg.linear).to(device))
     net = make_convnet(cfg.width, data, 1, *key).to(device)
@@ -100,7 +101,7 @@ class CondensedImages:
     def __init__(
         self,
         cfg: DistributionConfig,
-        data: DataFacts,
+        data: DatasetInfo,
         classes: Iterable[int],
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
@@ -108,7 +109,9 @@ class CondensedImages:
         """Images start as noise; `key` names the public randomness."""
         self.cfg, self.data, self.key = cfg, data, key
         # A table's rows are centred, so that what the classes differ in survives the clipping.
-        self.scale = Scale.standard(data) if data.kind == TABLE else Scale.symmetric(data)
+        self.scale = (
+            Normalizer.standard(data) if data.kind == DataKind.TABLE else Normalizer.symmetric(data)
+        )
         self.classes = tuple(classes)
         start = torch.randn(
             (len(self.classes) * cfg.spc, *data.shape), generator=torch_generator(*key, "images")
@@ -124,7 +127,7 @@ class CondensedImages:
     @property
     def width(self) -> int:
         """How many features an image has."""
-        if self.data.kind == TABLE:
+        if self.data.kind == DataKind.TABLE:
             return self.cfg.linear
         net = make_convnet(self.cfg.width, self.data, 1, "width")
         return int(net.classifier.in_features)
@@ -134,7 +137,7 @@ class CondensedImages:
         key = (*self.key, "network", number)
         features = extractor(self.cfg, self.data, key, self.images.device)
         generator = torch_generator(*self.key, "augmentation", number)
-        strategy = protocol("D").strategy(self.data)
+        strategy = dsa_operations(self.data)
         wanted = self.classes if strategy and self.cfg.augmentation == "dsa" else ()
         draws = {name: draw(generator, strategy) for name in wanted}
         return Step(self._rate(number), features, draws)

@@ -17,22 +17,16 @@ from functools import partial
 
 import torch
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    DataFacts,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.methods.common.noise_placement import (
+    JointConfig,
+    aggregate_parties,
+    with_noise_placement,
 )
-from fedsynth.methods.common.noise_placement import JointConfig, party_sum, placed
 from fedsynth.methods.common.poisson_plan import sampled_share
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
@@ -42,8 +36,7 @@ from fedsynth.methods.dpdc.distribution_matching import (
     refuse_what_cannot_be_seen,
 )
 from fedsynth.methods.dpdc.ndpdc import NDPDC, NDPDCConfig
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 
 
 @dataclass(frozen=True)
@@ -52,57 +45,58 @@ class NDPDCJointConfig(JointConfig, NDPDCConfig):
     all parties."""
 
 
-class NDPDCJoint(Method):
+class NDPDCJoint(Method[NDPDCJointConfig]):
     """A conversation of I rounds about one set of images."""
 
     name = "ndpdc_joint"
     summary = "NDPDC as a conversation: one set, matched to the sum of all parties' feature sums"
     source = "this project, after Zheng and Li"
     paper_convention = NDPDC.paper_convention
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = NDPDCJointConfig
     presets = NDPDC.presets
 
-    def plan(self, cfg: NDPDCJointConfig, task: Task, budget: Budget) -> Plan:
-        refuse_what_cannot_be_seen(cfg, task.data)
-        rate = max(class_rates(cfg.group, together(task.parties)).values())
-        width = CondensedImages(cfg, task.data, (), ("width",)).width
-        classes = len(task.classes)
+    def plan(self, cfg: NDPDCJointConfig, stage: Stage, budget: Budget) -> Plan:
+        refuse_what_cannot_be_seen(cfg, stage.data)
+        rate = max(class_rates(cfg.group, together(stage.parties)).values())
+        width = CondensedImages(cfg, stage.data, (), ("width",)).width
+        classes = len(stage.classes)
         parties = tuple(
-            placed(
+            with_noise_placement(
                 cfg,
-                task,
+                stage,
                 sampled_share(
-                    facts,
+                    info,
                     budget,
                     rate=rate,
                     steps=cfg.iterations,
                     noise=cfg.noise,
                     bytes_up=4 * classes * width * cfg.iterations,
-                    work=(
-                        Work("train", cfg.width, round(rate * facts.records / 3), cfg.iterations),
+                    cost=(
+                        ComputeCost(
+                            "train", cfg.width, round(rate * info.records / 3), cfg.iterations
+                        ),
                     ),
                 ),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         return Plan(
             self.name,
-            task,
+            stage,
             budget,
             parties,
             rounds=cfg.iterations,
-            curator_work=(Work("train", cfg.width, classes * cfg.spc, cfg.iterations),),
+            server_cost=(ComputeCost("train", cfg.width, classes * cfg.spc, cfg.iterations),),
             assumes=("the number of records of each class at each party",),
         )
 
-    def party(
-        self, cfg: NDPDCJointConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        share, task = plan.of(private.facts.party), plan.task
-        classes, key = tuple(sorted(task.classes)), _key(request.numbers["seed"], task)
+    def party(self, ctx: PartyContext[NDPDCJointConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        share, stage = plan.of(private.info.party), plan.stage
+        classes, key = tuple(sorted(stage.classes)), _key(request.numbers["seed"], stage)
         images, step, width = _public_step(
-            cfg, task.data, classes, key, device=guard.device, number=request.round
+            cfg, stage.data, classes, key, device=guard.device, number=request.round
         )
         sums = guard.noisy_class_sums(
             private,
@@ -110,51 +104,52 @@ class NDPDCJoint(Method):
             width=width,
             bound=cfg.clip,
             noise_multiplier=share.noise_multiplier,
-            rates=class_rates(cfg.group, together(task.parties)),
+            rates=class_rates(cfg.group, together(stage.parties)),
             call=request.round,
             at=cfg.at,
         )
         return guard.release({"sums": sums})
 
-    def serve(self, cfg: NDPDCJointConfig, plan: Plan, parties: Parties) -> Outcome:
-        task, key = plan.task, _key(parties.seed, plan.task)
-        rates = class_rates(cfg.group, together(task.parties))
-        condensed = CondensedImages(cfg, task.data, rates, key, parties.device)
+    def serve(self, ctx: ServerContext[NDPDCJointConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        stage, key = plan.stage, _key(ctx.seed, plan.stage)
+        rates = class_rates(cfg.group, together(stage.parties))
+        condensed = CondensedImages(cfg, stage.data, rates, key, ctx.device)
         shapes = {"sums": (len(rates), condensed.width)}
-        for number in parties.rounds(cfg.iterations, condensed.state):
-            total = party_sum(
+        for number in ctx.rounds(cfg.iterations, condensed.state):
+            total = aggregate_parties(
                 cfg,
                 plan,
-                parties,
-                Request("features", number, numbers={"seed": parties.seed}),
+                ctx,
+                Request("features", number, numbers={"seed": ctx.seed}),
                 shapes=shapes,
                 bound=cfg.clip,
                 noise_multiplier=plan.parties[0].noise_multiplier,
             )
-            there = together([f for f in task.parties if f.party in total.parties])
+            there = together([f for f in stage.parties if f.party in total.parties])
             scale = expected_records(rates, there) / cfg.spc
-            sums = total.arrays["sums"].to(parties.device)
+            sums = total.arrays["sums"].to(ctx.device)
             condensed.match(condensed.step(number), sums, scale, cfg.clip)
         return condensed.result()
 
 
-def together(parties: Sequence[PartyFacts]) -> PartyFacts:
+def together(parties: Sequence[PartyInfo]) -> PartyInfo:
     """What is public about all these parties as if they were one."""
     counts: dict[int, int] = {}
-    for facts in parties:
-        for name, count in facts.class_counts.items():
+    for info in parties:
+        for name, count in info.class_counts.items():
             counts[name] = counts.get(name, 0) + count
-    return PartyFacts(-1, sum(facts.records for facts in parties), counts)
+    return PartyInfo(-1, sum(info.records for info in parties), counts)
 
 
-def _key(seed: object, task: Task) -> tuple[object, ...]:
-    return (seed, NDPDCJoint.name, task.stage)
+def _key(seed: object, stage: Stage) -> tuple[object, ...]:
+    return (seed, NDPDCJoint.name, stage.index)
 
 
 @functools.lru_cache(maxsize=8)
 def _public_step(
     cfg: NDPDCJointConfig,
-    data: DataFacts,
+    data: DatasetInfo,
     classes: tuple[int, ...],
     key: tuple[object, ...],
     *,

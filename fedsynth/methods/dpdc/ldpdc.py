@@ -13,28 +13,18 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import Budget, PartyInfo, Stage
+from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.dpdc.distribution_matching import class_rates, expected_records
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -48,41 +38,40 @@ class LDPDCConfig:
     )
 
 
-class LDPDC(Method):
+class LDPDC(Method[LDPDCConfig]):
     """One-shot and the cheapest release there is: one pass over the records."""
 
     name = "ldpdc"
     summary = "Noised means of small random groups, one for each synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
     paper_convention = "rdp_improved_2000"
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = LDPDCConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
-    def plan(self, cfg: LDPDCConfig, task: Task, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: LDPDCConfig, stage: Stage, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: LDPDCConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: LDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
         return sampled_share(
-            facts,
+            info,
             budget,
-            rate=max(class_rates(cfg.group, facts).values()),
+            rate=max(class_rates(cfg.group, info).values()),
             steps=cfg.spc,
             noise=cfg.noise,
-            bytes_up=set_bytes(task, len(facts.class_counts), cfg.spc),
+            bytes_up=set_bytes(stage, len(info.class_counts), cfg.spc),
         )
 
-    def party(
-        self, cfg: LDPDCConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        share = plan.of(private.facts.party)
-        rates = class_rates(cfg.group, private.facts)
-        scale = Scale.symmetric(plan.task.data)
-        shape = plan.task.data.shape
+    def party(self, ctx: PartyContext[LDPDCConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        share = plan.of(private.info.party)
+        rates = class_rates(cfg.group, private.info)
+        scale = Normalizer.symmetric(plan.stage.data)
+        shape = plan.stage.data.shape
         pixels = math.prod(shape)
 
         with guard.reserve(step_event(share), cfg.spc):
@@ -101,10 +90,10 @@ class LDPDC(Method):
                 ],
                 dim=1,
             )
-        expected = expected_records(rates, private.facts).to(sums).view(-1, 1, 1)
+        expected = expected_records(rates, private.info).to(sums).view(-1, 1, 1)
         images = scale.to_pixels((sums / expected).reshape(-1, *shape))
         labels = torch.tensor(list(rates), dtype=torch.int64).repeat_interleave(cfg.spc)
         return guard.release({"images": images, "labels": labels})
 
-    def serve(self, cfg: LDPDCConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request()))
+    def serve(self, ctx: ServerContext[LDPDCConfig]) -> Outcome:
+        return pooled(ctx.ask(ctx.parties, Request()))

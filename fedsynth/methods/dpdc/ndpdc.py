@@ -13,22 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
@@ -36,12 +26,11 @@ from fedsynth.methods.dpdc.distribution_matching import (
     expected_records,
     refuse_what_cannot_be_seen,
 )
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -55,14 +44,14 @@ class NDPDCConfig(DistributionConfig):
     )
 
 
-class NDPDC(Method):
+class NDPDC(Method[NDPDCConfig]):
     """One-shot: the party runs the whole loop and releases its images."""
 
     name = "ndpdc"
     summary = "Images matched to clipped, noised feature sums of random networks"
     source = "Zheng and Li, Differentially Private Dataset Condensation (NDPDC)"
     paper_convention = "rdp_improved_2000"
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = NDPDCConfig
     presets = {
         "smoke": {"width": 32, "image_rate": 10.0, "iterations": 20},
@@ -70,40 +59,39 @@ class NDPDC(Method):
         "paper": {},
     }
 
-    def plan(self, cfg: NDPDCConfig, task: Task, budget: Budget) -> Plan:
-        refuse_what_cannot_be_seen(cfg, task.data)
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: NDPDCConfig, stage: Stage, budget: Budget) -> Plan:
+        refuse_what_cannot_be_seen(cfg, stage.data)
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: NDPDCConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: NDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        rate = max(class_rates(cfg.group, facts).values())
+        rate = max(class_rates(cfg.group, info).values())
         noise = cfg.noise or poisson_gaussian_multiplier(
             rate, cfg.iterations, budget.epsilon, budget.delta, budget.accounting
         )
-        held = len(facts.class_counts)
+        held = len(info.class_counts)
         images = held * (cfg.spc + cfg.group // 3)  # the real ones go forward only
         return PartyPlan(
-            facts.party,
-            facts.records,
+            info.party,
+            info.records,
             event=repeated(poisson(rate, gaussian(noise)), cfg.iterations),
             sampling_rate=rate,
             steps=cfg.iterations,
             noise_multiplier=noise,
-            bytes_up=set_bytes(task, held, cfg.spc),
-            work=(Work("train", cfg.width, images, cfg.iterations),),
+            bytes_up=set_bytes(stage, held, cfg.spc),
+            cost=(ComputeCost("train", cfg.width, images, cfg.iterations),),
         )
 
-    def party(
-        self, cfg: NDPDCConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        share, facts = plan.of(private.facts.party), private.facts
-        rates = class_rates(cfg.group, facts)
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
-        condensed = CondensedImages(cfg, plan.task.data, rates, key, guard.device)
-        scale = expected_records(rates, facts) / cfg.spc
+    def party(self, ctx: PartyContext[NDPDCConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        share, info = plan.of(private.info.party), private.info
+        rates = class_rates(cfg.group, info)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
+        condensed = CondensedImages(cfg, plan.stage.data, rates, key, guard.device)
+        scale = expected_records(rates, info) / cfg.spc
         width = condensed.width
         event = poisson(share.sampling_rate, gaussian(share.noise_multiplier))
         with guard.reserve(event, cfg.iterations):
@@ -122,5 +110,5 @@ class NDPDC(Method):
         result = condensed.result()
         return guard.release({"images": result.images, "labels": result.labels})
 
-    def serve(self, cfg: NDPDCConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request(numbers={"seed": parties.seed})))
+    def serve(self, ctx: ServerContext[NDPDCConfig]) -> Outcome:
+        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))

@@ -10,33 +10,24 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.model import (
-    IMAGE,
-    TABLE,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, Stage
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
     Step,
     refuse_what_cannot_be_seen,
 )
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)
@@ -47,14 +38,14 @@ class DMConfig(DistributionConfig):
     batch: int = setting(256, "real records of a class in a step", at_least=1)
 
 
-class DM(Method):
+class DM(Method[DMConfig]):
     """NDPDC with no clipping and no noise."""
 
     name = "dm"
     summary = "NOT private: NDPDC's loop on exact mean features, to tell the loop from the noise"
     source = "Zhao and Bilen 2023, Dataset Condensation with Distribution Matching"
     private = False
-    kinds = (IMAGE, TABLE)
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = DMConfig
     presets = {
         "smoke": {"width": 32, "image_rate": 10.0, "iterations": 10, "batch": 64},
@@ -62,7 +53,7 @@ class DM(Method):
         "paper": {},
     }
 
-    def plan(self, cfg: DMConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: DMConfig, stage: Stage, budget: Budget) -> Plan:
         def share(party: int, records: int, held: int) -> PartyPlan:
             images = held * (cfg.spc + cfg.batch // 3)  # the real ones go forward only
             return PartyPlan(
@@ -70,21 +61,20 @@ class DM(Method):
                 records,
                 disclosed(),
                 steps=cfg.iterations,
-                bytes_up=set_bytes(task, held, cfg.spc),
-                work=(Work("train", cfg.width, images, cfg.iterations),),
+                bytes_up=set_bytes(stage, held, cfg.spc),
+                cost=(ComputeCost("train", cfg.width, images, cfg.iterations),),
             )
 
-        refuse_what_cannot_be_seen(cfg, task.data)
-        parties = tuple(share(f.party, f.records, len(f.class_counts)) for f in task.parties)
-        return Plan(self.name, task, budget, parties)
+        refuse_what_cannot_be_seen(cfg, stage.data)
+        parties = tuple(share(f.party, f.records, len(f.class_counts)) for f in stage.parties)
+        return Plan(self.name, stage, budget, parties)
 
-    def party(
-        self, cfg: DMConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        records, facts = guard.disclose(private), private.facts
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
-        classes = sorted(facts.class_counts)
-        condensed = CondensedImages(cfg, plan.task.data, classes, key, guard.device)
+    def party(self, ctx: PartyContext[DMConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        records, info = guard.disclose(private), private.info
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
+        classes = sorted(info.class_counts)
+        condensed = CondensedImages(cfg, plan.stage.data, classes, key, guard.device)
         scale = torch.full((len(classes),), 1 / cfg.spc)
         for number in private.rounds(cfg.iterations, condensed.state):
             step = condensed.step(number)
@@ -109,5 +99,5 @@ class DM(Method):
         sizes = [len(part) for part in chosen]
         return torch.stack([part.mean(0) for part in rows.split(sizes)])
 
-    def serve(self, cfg: DMConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request(numbers={"seed": parties.seed})))
+    def serve(self, ctx: ServerContext[DMConfig]) -> Outcome:
+        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))

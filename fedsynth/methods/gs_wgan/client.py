@@ -6,45 +6,47 @@ import functools
 
 from torch import Tensor, nn
 
-from fedsynth.core.model import DataFacts, Plan, Request
+from fedsynth.core.messages import Request
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
-from fedsynth.methods.gs_wgan.critic import Critic, CriticAtHome
+from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
 from fedsynth.methods.gs_wgan.generator import fill, new_generator
-from fedsynth.methods.gs_wgan.schedule import Visit
+from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 
 
-class AtParty:
+class GSWGANClient:
     """One party while it answers one request."""
 
     def __init__(
-        self, cfg: GSWGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
+        self, cfg: GSWGANConfig, plan: Plan, private: PartyData, request: Request, guard: Guard
     ) -> None:
         self.cfg, self.plan, self.private, self.request, self.guard = (
             cfg, plan, private, request, guard,
         )  # fmt: skip
-        self.share = plan.of(private.facts.party)
+        self.share = plan.of(private.info.party)
 
-    def _home(self, index: int) -> CriticAtHome:
-        task, seed = self.plan.task, self.request.numbers["seed"]
-        key = (seed, "gs_wgan", task.stage, self.share.party, index)
-        critic = Critic(self.cfg, task.data, task.classes, key, self.guard.device)
-        return CriticAtHome(critic, self.private, index)
+    def _home(self, index: int) -> StoredCritic:
+        stage, seed = self.plan.stage, self.request.numbers["seed"]
+        key = (seed, "gs_wgan", stage.index, self.share.party, index)
+        critic = Critic(self.cfg, stage.data, stage.classes, key, self.guard.device)
+        return StoredCritic(critic, self.private, index)
 
-    def _visits(self) -> list[Visit]:
-        return self.cfg.schedule(self.plan.task).at(self.request.round, self.share.party)
+    def _visits(self) -> list[SubsetTurn]:
+        return self.cfg.schedule(self.plan.stage).at(self.request.round, self.share.party)
 
     def _generator(self) -> nn.Module:
-        task, cfg = self.plan.task, self.cfg
-        net = _blank_generator(cfg.generator, cfg.depth, cfg.code, len(task.classes), task.data)
+        stage, cfg = self.plan.stage, self.cfg
+        net = _blank_generator(cfg.generator, cfg.depth, cfg.code, len(stage.classes), stage.data)
         fill(net, self.request.arrays["theta"])
         return net.to(self.guard.device)
 
     def warm(self) -> None:
         """Warm up one critic."""
         index = self.request.round
-        parts = self.cfg.schedule(self.plan.task).visits[self.share.party]
+        parts = self.cfg.schedule(self.plan.stage).visits[self.share.party]
         part = next(part for part in parts if part.index == index)
         part.records(self.private).map(self._home(index).ready)
 
@@ -59,7 +61,7 @@ class AtParty:
         generator = self._generator()
         return [self._sanitised(visit, generator) for visit in self._visits()]
 
-    def _sanitised(self, visit: Visit, generator: nn.Module) -> Tensor:
+    def _sanitised(self, visit: SubsetTurn, generator: nn.Module) -> Tensor:
         home, seed = self._home(visit.part.index), self.request.numbers["seed"]
         codes, labels = upstream_inputs(self.cfg, self.plan, visit, self.request.round, seed)
         inputs = codes.to(self.guard.device), labels.to(self.guard.device)
@@ -78,6 +80,8 @@ class AtParty:
 
 
 @functools.lru_cache(maxsize=4)
-def _blank_generator(kind: str, depth: int, code: int, classes: int, data: DataFacts) -> nn.Module:
+def _blank_generator(
+    kind: str, depth: int, code: int, classes: int, data: DatasetInfo
+) -> nn.Module:
     """A generator to be filled with what the curator sent; one a process, as making it is slow."""
     return new_generator(kind, depth, code, classes, data, "blank").eval()

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import Plan, Task
+from fedsynth.core.plan import Plan
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Stage
 from fedsynth.methods.gs_wgan.generator import draw_inputs
-from fedsynth.methods.gs_wgan.schedule import ORDERS, ROUND_ROBIN, Schedule, Visit, make_schedule
+from fedsynth.methods.gs_wgan.schedule import (
+    ORDERS,
+    ROUND_ROBIN,
+    ParticipationSchedule,
+    SubsetTurn,
+    make_schedule,
+)
 
 
 @dataclass(frozen=True)
@@ -55,10 +62,10 @@ class GSWGANConfig(CriticConfig):
     )
     spc: int = setting(6000, "images a class drawn from the generator", at_least=1)
 
-    def schedule(self, task: Task) -> Schedule:
+    def schedule(self, stage: Stage) -> ParticipationSchedule:
         """Who is visited when in this stage."""
         return make_schedule(
-            task,
+            stage,
             "gs_wgan",
             subsets=self.subsets,
             rounds=self.steps,
@@ -68,12 +75,12 @@ class GSWGANConfig(CriticConfig):
 
 
 def upstream_inputs(
-    cfg: GSWGANConfig, plan: Plan, visit: Visit, number: int, seed: object
+    cfg: GSWGANConfig, plan: Plan, visit: SubsetTurn, number: int, seed: object
 ) -> tuple[Tensor, Tensor]:
     """Codes and labels of a visit's images, the same for party and curator; labels are uniform
     among the classes the party says it holds (a user says nothing: among all of the stage)."""
-    classes = plan.task.classes
-    held = classes if plan.budget.unit == "user" else plan.facts(visit.party).class_counts
+    classes = plan.stage.classes
+    held = classes if plan.budget.unit == "user" else plan.info(visit.party).class_counts
     places = torch.tensor([place for place, name in enumerate(classes) if name in held])
-    key = (seed, "gs_wgan", plan.task.stage, "upstream", number, visit.slot)
+    key = (seed, "gs_wgan", plan.stage.index, "upstream", number, visit.slot)
     return draw_inputs(cfg.batch, cfg.code, places, key)

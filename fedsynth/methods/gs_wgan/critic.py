@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.gs_wgan.config import CriticConfig
 from fedsynth.methods.gs_wgan.generator import draw_inputs, fill, flat, new_generator
-from fedsynth.methods.gs_wgan.schedule import Visit
+from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.nn.gan.conv_generators import Shape
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 from fedsynth.storage.files import atomic_write
 
 _HEADER = struct.Struct("<qq")  # visits, and steps of the optimiser
@@ -38,7 +38,7 @@ class Critic:
     def __init__(
         self,
         cfg: CriticConfig,
-        data: DataFacts,
+        data: DatasetInfo,
         classes: tuple[int, ...],
         key: tuple[object, ...],
         device: torch.device,
@@ -86,7 +86,7 @@ class Critic:
             loss.backward()
             self.adam.step()
 
-    def warm_up(self, records: Records, private: Private, name: str) -> None:
+    def warm_up(self, records: Records, private: PartyData, name: str) -> None:
         """Train against a generator of its own, which is thrown away; survives a crash."""
         self.begin()
         cfg, count = self.cfg, len(self.classes)
@@ -164,10 +164,10 @@ def _blank(width: int, classes: int, shape: Shape) -> ProjectionCritic:
         return ProjectionCritic(width, classes, shape)
 
 
-class CriticAtHome:
+class StoredCritic:
     """The critic of one subset, in the party's folder."""
 
-    def __init__(self, critic: Critic, private: Private, index: int) -> None:
+    def __init__(self, critic: Critic, private: PartyData, index: int) -> None:
         self.critic, self._private = critic, private
         folder = private.file("critics")
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -195,7 +195,7 @@ class CriticAtHome:
         self.critic.warm_up(records, self._private, self._warm_name)
         return self.critic.to_bytes(optimiser=False)
 
-    def train(self, visit: Visit, records: Records, generator: nn.Module) -> None:
+    def train(self, visit: SubsetTurn, records: Records, generator: nn.Module) -> None:
         """Train the critic for this visit, unless that was done."""
         self.ready(records)
         if self.critic.visits > visit.number:
@@ -211,7 +211,9 @@ class CriticAtHome:
         self.critic.visits += 1
         self._save()
 
-    def answer(self, visit: Visit, records: Records, generator: nn.Module, inputs: Any) -> Tensor:
+    def answer(
+        self, visit: SubsetTurn, records: Records, generator: nn.Module, inputs: Any
+    ) -> Tensor:
         """The upstream gradients of this visit: private until they are sanitised."""
         path: Path = self._answer(visit.number)
         if path.exists():

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedsynth.core.model import DataFacts, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.nn.gan.conv_generators import DCGANGenerator, make_generator
 from fedsynth.nn.gan.resnet_generator import ResNetGenerator
 
@@ -23,7 +24,7 @@ SAMPLED_AT_ONCE = 1000
 
 
 def new_generator(
-    kind: str, depth: int, code: int, classes: int, data: DataFacts, *key: object
+    kind: str, depth: int, code: int, classes: int, data: DatasetInfo, *key: object
 ) -> nn.Module:
     """A generator whose first weights depend on the key alone."""
     made = functools.partial(KINDS[kind], depth=depth)
@@ -59,7 +60,7 @@ def draw_inputs(
     return codes, places[torch.randint(len(places), (n,), generator=generator)]
 
 
-class GeneratorAtCurator:
+class GeneratorTrainer:
     """The generator in training: Adam on what parties answer. Its moving average is released."""
 
     def __init__(

@@ -26,35 +26,27 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import (
-    UNITS,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.methods.gs_wgan.client import AtParty
+from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.methods.gs_wgan.client import GSWGANClient
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
-from fedsynth.methods.gs_wgan.generator import KINDS, GeneratorAtCurator, flat, new_generator
-from fedsynth.methods.gs_wgan.schedule import Schedule, Visit
+from fedsynth.methods.gs_wgan.generator import KINDS, GeneratorTrainer, flat, new_generator
+from fedsynth.methods.gs_wgan.schedule import ParticipationSchedule, SubsetTurn
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.gan.critics import ProjectionCritic
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu, noise_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, without_replacement
 from fedsynth.privacy.charging import CURATOR
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 WARM, TRAIN, VISIT = "warm", "train", "visit"
 LAPTOP = {
@@ -65,7 +57,7 @@ JOINT_ORDER = "joint order (no bound)"
 AT_ONCE = 16  # requests that wait for an answer at a time
 
 
-class GSWGAN(Method):
+class GSWGAN(Method[GSWGANConfig]):
     """A conversation of T rounds."""
 
     name = "gs_wgan"
@@ -73,7 +65,7 @@ class GSWGAN(Method):
     source = "Chen, Orekondy, Fritz 2020, GS-WGAN"
     Config = GSWGANConfig
     paper_convention = "wor_bound"
-    units = UNITS
+    units = tuple(Unit)
     presets = {
         "test": {
             "subsets": 4, "per_round": 2, "batch": 4, "critic_steps": 2, "warm": 2, "depth": 8,
@@ -84,12 +76,12 @@ class GSWGAN(Method):
         "paper": {},
     }  # fmt: skip
 
-    def plan(self, cfg: GSWGANConfig, task: Task, budget: Budget) -> Plan:
-        shape, classes = task.data.shape, len(task.classes)
+    def plan(self, cfg: GSWGANConfig, stage: Stage, budget: Budget) -> Plan:
+        shape, classes = stage.data.shape, len(stage.classes)
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
             net = KINDS[cfg.generator](cfg.code, classes, shape, cfg.depth)
             ProjectionCritic(cfg.width, classes, shape)
-        schedule = cfg.schedule(task)
+        schedule = cfg.schedule(stage)
         sigma = cfg.noise or self._sigma(cfg, schedule, budget)
         multiplier = sigma / math.sqrt(cfg.batch)
         model_bytes = 4 * sum(t.numel() for t in [*net.parameters(), *net.buffers()])
@@ -101,13 +93,13 @@ class GSWGAN(Method):
             cfg.steps * cfg.per_round * cfg.batch,
         )
         parties = []
-        for facts in task.parties:
-            visits = sum(schedule.visits[facts.party].values())
-            event = schedule.event(facts.party, multiplier, budget.unit)
+        for info in stage.parties:
+            visits = sum(schedule.visits[info.party].values())
+            event = schedule.event(info.party, multiplier, budget.unit)
             parties.append(
                 PartyPlan(
-                    facts.party,
-                    facts.records,
+                    info.party,
+                    info.records,
                     event,
                     steps=max(1, visits),
                     noise_multiplier=multiplier,
@@ -115,7 +107,7 @@ class GSWGAN(Method):
                     paper_event=paper,
                     bytes_up=visits * answer_bytes,
                     bytes_down=visits * model_bytes,
-                    work=_work(cfg, schedule.subsets[facts.party], visits),
+                    cost=_work(cfg, schedule.subsets[info.party], visits),
                 )
             )
         assumes = (
@@ -124,10 +116,10 @@ class GSWGAN(Method):
             *(() if budget.unit == "user" else ("the classes a party holds",)),
         )
         return Plan(
-            self.name, task, budget, tuple(parties), rounds=cfg.steps, assumes=assumes
+            self.name, stage, budget, tuple(parties), rounds=cfg.steps, assumes=assumes
         )  # fmt: skip
 
-    def _sigma(self, cfg: GSWGANConfig, schedule: Schedule, budget: Budget) -> float:
+    def _sigma(self, cfg: GSWGANConfig, schedule: ParticipationSchedule, budget: Budget) -> float:
         """The noise that the budget allows, for what is counted: visits, not the paper's draws."""
         worst = schedule.worst(budget.unit)
         if budget.accounting == self.paper_convention:
@@ -151,10 +143,9 @@ class GSWGAN(Method):
 
     # The party
 
-    def party(
-        self, cfg: GSWGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        me = AtParty(cfg, plan, private, request, guard)
+    def party(self, ctx: PartyContext[GSWGANConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        me = GSWGANClient(cfg, plan, private, request, guard)
         if request.kind == WARM:
             me.warm()
             return guard.acknowledge()
@@ -165,55 +156,66 @@ class GSWGAN(Method):
 
     # The curator
 
-    def serve(self, cfg: GSWGANConfig, plan: Plan, parties: Parties) -> Outcome:
-        task, schedule = plan.task, cfg.schedule(plan.task)
-        key = (parties.seed, self.name, task.stage)
-        net = new_generator(cfg.generator, cfg.depth, cfg.code, len(task.classes), task.data, *key)
-        released = GeneratorAtCurator(
+    def serve(self, ctx: ServerContext[GSWGANConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        stage, schedule = plan.stage, cfg.schedule(plan.stage)
+        key = (ctx.seed, self.name, stage.index)
+        net = new_generator(
+            cfg.generator, cfg.depth, cfg.code, len(stage.classes), stage.data, *key
+        )
+        released = GeneratorTrainer(
             net,
             rate=cfg.generator_rate or cfg.rate,
             average=cfg.average,
-            device=parties.device,
+            device=ctx.device,
         )
         with ThreadPoolExecutor(AT_ONCE) as pool:
             if cfg.warm:
-                warm_up(schedule, plan, parties, pool)
-            for number in parties.rounds(cfg.steps, released.state):
+                warm_up(schedule, plan, ctx, pool)
+            for number in ctx.rounds(cfg.steps, released.state):
                 visits = schedule.rounds[number]
                 request = Request(
                     VISIT, number, arrays={"theta": flat(released.net)},
-                    numbers={"seed": parties.seed},
+                    numbers={"seed": ctx.seed},
                 )  # fmt: skip
-                self._train_at_once(pool, visits, request, parties)
+                self._train_at_once(pool, visits, request, ctx)
                 who = list(dict.fromkeys(visit.party for visit in visits))
-                answers = parties.ask(who, request)
+                answers = ctx.ask(who, request)
                 slopes = torch.cat([answer.arrays["gradients"] for answer in answers])
                 mine = [visit for party in who for visit in visits if visit.party == party]
-                inputs = [upstream_inputs(cfg, plan, visit, number, parties.seed) for visit in mine]
+                inputs = [upstream_inputs(cfg, plan, visit, number, ctx.seed) for visit in mine]
                 codes, labels = (torch.cat(part) for part in zip(*inputs, strict=True))
                 released.step(number, codes, labels, slopes / len(slopes))
-        return released.sample(task.classes, cfg.spc, cfg.code, (*key, "sample"))
+        return released.sample(stage.classes, cfg.spc, cfg.code, (*key, "sample"))
 
     @staticmethod
     def _train_at_once(
-        pool: ThreadPoolExecutor, visits: tuple[Visit, ...], request: Request, parties: Parties
+        pool: ThreadPoolExecutor,
+        visits: tuple[SubsetTurn, ...],
+        request: Request,
+        parties: ServerContext[Any],
     ) -> None:
         """Where a party hosts several of the subsets visited, let them be trained side by side:
         their answers are then ready when they are asked for, in order."""
         crowded = [v for v in visits if sum(v.party == other.party for other in visits) > 1]
 
-        def train(visit: Visit) -> None:
+        def train(visit: SubsetTurn) -> None:
             numbers = {**request.numbers, "slot": visit.slot}
             parties.ask([visit.party], Request(TRAIN, request.round, request.arrays, numbers))
 
         list(pool.map(train, crowded))
 
 
-def warm_up(schedule: Schedule, plan: Plan, parties: Parties, pool: ThreadPoolExecutor) -> None:
+def warm_up(
+    schedule: ParticipationSchedule,
+    plan: Plan,
+    parties: ServerContext[Any],
+    pool: ThreadPoolExecutor,
+) -> None:
     """Have all critics that will be visited warmed up, on as many workers as there are. Jobs that
     run beside each other take them in different orders, so that one finds what another has made."""
     places = [(party, part.index) for party, parts in schedule.visits.items() for part in parts]
-    draw = torch_generator("gs_wgan", "warm order", plan.budget)
+    draw = torch_generator("gs_wgan", "warm order", _budget_text(plan.budget))
 
     def ask(place: int) -> None:
         party, index = places[place]
@@ -222,7 +224,15 @@ def warm_up(schedule: Schedule, plan: Plan, parties: Parties, pool: ThreadPoolEx
     list(pool.map(ask, torch.randperm(len(places), generator=draw).tolist()))
 
 
-def _work(cfg: GSWGANConfig, subsets: int, visits: int) -> tuple[Work, ...]:
+def _work(cfg: GSWGANConfig, subsets: int, visits: int) -> tuple[ComputeCost, ...]:
     """About what critics take: a step of a critic as long as one of a ConvNet 5/2 as wide."""
     steps = cfg.critic_steps * (visits + subsets * cfg.warm)
-    return (Work("train", max(1, 5 * cfg.width // 2), cfg.batch, steps),)
+    return (ComputeCost("train", max(1, 5 * cfg.width // 2), cfg.batch, steps),)
+
+
+def _budget_text(budget: Budget) -> str:
+    """The budget as the key of the public warm-up order: these words must stay as they are."""
+    return (
+        f"Budget(epsilon={budget.epsilon!r}, delta={budget.delta!r}, unit={str(budget.unit)!r}, "
+        f"relation={str(budget.relation)!r}, accounting={str(budget.accounting)!r})"
+    )

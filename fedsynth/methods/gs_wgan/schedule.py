@@ -15,31 +15,31 @@ import torch
 from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Task
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import Stage
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.subsets import Part
+from fedsynth.privacy.subsets import Subset
 
 ROUND_ROBIN, RANDOM = "round_robin", "random"
 ORDERS = (ROUND_ROBIN, RANDOM)
 
 
 @dataclass(frozen=True)
-class Visit:
+class SubsetTurn:
     """One visit to a subset: its place in the round, whose subset, and which visit to it."""
 
     slot: int
     party: int
-    part: Part
+    part: Subset
     number: int  # of earlier visits to this subset
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ParticipationSchedule:
     """All visits of one stage, round by round."""
 
     subsets: dict[int, int]  # by party
-    rounds: tuple[tuple[Visit, ...], ...]
+    rounds: tuple[tuple[SubsetTurn, ...], ...]
 
     @property
     def total(self) -> int:
@@ -47,15 +47,15 @@ class Schedule:
         return sum(self.subsets.values())
 
     @functools.cached_property
-    def visits(self) -> dict[int, Counter[Part]]:
+    def visits(self) -> dict[int, Counter[Subset]]:
         """How often each subset of each party is visited."""
-        found: dict[int, Counter[Part]] = {party: Counter() for party in self.subsets}
+        found: dict[int, Counter[Subset]] = {party: Counter() for party in self.subsets}
         for visits in self.rounds:
             for visit in visits:
                 found[visit.party][visit.part] += 1
         return found
 
-    def at(self, number: int, party: int) -> list[Visit]:
+    def at(self, number: int, party: int) -> list[SubsetTurn]:
         """This party's visits in a round."""
         return [visit for visit in self.rounds[number] if visit.party == party]
 
@@ -79,12 +79,12 @@ class Schedule:
 
 
 def make_schedule(
-    task: Task, name: str, *, subsets: int, rounds: int, per_round: int, order: str
-) -> Schedule:
+    stage: Stage, name: str, *, subsets: int, rounds: int, per_round: int, order: str
+) -> ParticipationSchedule:
     """The schedule of a stage: a function of public facts alone."""
     return _schedule(
-        tuple((facts.party, facts.records) for facts in task.parties),
-        f"{name} stage {task.stage}",
+        tuple((info.party, info.records) for info in stage.parties),
+        f"{name} stage {stage.index}",
         subsets=subsets,
         rounds=rounds,
         per_round=per_round,
@@ -101,10 +101,10 @@ def _schedule(
     rounds: int,
     per_round: int,
     order: str,
-) -> Schedule:
+) -> ParticipationSchedule:
     shares = hosted(parties, subsets)
     parts = [  # all first subsets, then all second ones, ...: neighbours are different parties
-        (party, Part(f"{name} party {party}", index, count))
+        (party, Subset(f"{name} party {party}", index, count))
         for index in range(max(shares.values()))
         for party, count in shares.items()
         if index < count
@@ -115,7 +115,7 @@ def _schedule(
             f"Allowed: 1 to {len(parts)}."
         )
     generator = torch_generator(name, "visits", subsets, rounds, per_round)
-    seen: Counter[tuple[int, Part]] = Counter()
+    seen: Counter[tuple[int, Subset]] = Counter()
     made = []
     for number in range(rounds):
         if order == ROUND_ROBIN:
@@ -127,10 +127,10 @@ def _schedule(
         visits = []
         for slot, place in enumerate(chosen):
             party, part = parts[place]
-            visits.append(Visit(slot, party, part, seen[parts[place]]))
+            visits.append(SubsetTurn(slot, party, part, seen[parts[place]]))
             seen[parts[place]] += 1
         made.append(tuple(visits))
-    return Schedule(shares, tuple(made))
+    return ParticipationSchedule(shares, tuple(made))
 
 
 def hosted(parties: tuple[tuple[int, int], ...], subsets: int) -> dict[int, int]:

@@ -24,30 +24,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.dpdc.distribution_matching import class_rates, expected_records
 from fedsynth.methods.kernel.gradient_process import SlopeNoise, mean_kernel_slopes
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.nn.gan.conv_generators import ConvCondGen, make_generator
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 AS_WIDE = 20  # a step on an image takes about as long as one of a ConvNet of this width
 
@@ -78,7 +68,7 @@ class DPKernelConfig:
         return [self.shortest * 2**k for k in range(self.lengths)]
 
 
-class DPKernel(Method):
+class DPKernel(Method[DPKernelConfig]):
     """One-shot: the party trains a generator at home and releases its images."""
 
     name = "dp_kernel"
@@ -93,40 +83,39 @@ class DPKernel(Method):
         "test": {"images": 3, "shortest": 4.0, "lengths": 2, "rate": 1e-3},
     }
 
-    def plan(self, cfg: DPKernelConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: DPKernelConfig, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            ConvCondGen(cfg.code, len(task.classes), task.data.shape)
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+            ConvCondGen(cfg.code, len(stage.classes), stage.data.shape)
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPKernelConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: DPKernelConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        held = len(facts.class_counts)
+        held = len(info.class_counts)
         images = held * (cfg.images + cfg.group // 3)  # records only meet the kernel
         share = sampled_share(
-            facts,
+            info,
             budget,
-            rate=max(class_rates(cfg.group, facts).values()),
+            rate=max(class_rates(cfg.group, info).values()),
             steps=cfg.steps,
             noise=cfg.noise,
-            bytes_up=set_bytes(task, held, cfg.spc),
-            work=(Work("train", AS_WIDE, images, cfg.steps),),
+            bytes_up=set_bytes(stage, held, cfg.spc),
+            cost=(ComputeCost("train", AS_WIDE, images, cfg.steps),),
         )
         swapped = gaussian(share.noise_multiplier / math.sqrt(2))
         counted = repeated(poisson(share.sampling_rate, swapped), cfg.steps)
         return dataclasses.replace(share, paper_event=counted)
 
-    def party(
-        self, cfg: DPKernelConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, share = private.facts, plan.of(private.facts.party)
-        rates = class_rates(cfg.group, facts)
-        expected = expected_records(rates, facts)
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
+    def party(self, ctx: PartyContext[DPKernelConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, share = private.info, plan.of(private.info.party)
+        rates = class_rates(cfg.group, info)
+        expected = expected_records(rates, info)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
         held = list(rates)
-        net = make_generator(ConvCondGen, cfg.code, len(held), plan.task.data, *key, "generator")
+        net = make_generator(ConvCondGen, cfg.code, len(held), plan.stage.data, *key, "generator")
         net = net.to(guard.device)
         learner = LearningGenerator(
             net,
@@ -155,8 +144,8 @@ class DPKernel(Method):
         made = learner.sample(held, cfg.spc)
         return guard.release({"images": made.images, "labels": made.labels})
 
-    def serve(self, cfg: DPKernelConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request(numbers={"seed": parties.seed})))
+    def serve(self, ctx: ServerContext[DPKernelConfig]) -> Outcome:
+        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))
 
 
 class ClassEmbeddings:

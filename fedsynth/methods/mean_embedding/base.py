@@ -15,35 +15,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor, nn
 
-from fedsynth.core.model import (
-    Budget,
-    DataFacts,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    SyntheticSet,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.generator_training import LearningGenerator
-from fedsynth.methods.mean_embedding.output_space import Ground, ground
+from fedsynth.methods.mean_embedding.output_space import OutputSpace, ground
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
+from fedsynth.privacy.party_data import PartyData
 
 LEAST_WEIGHT = 1e-3  # of a class whose noised count says it is not there
 FIFTHS = 5  # the learning rate falls after every fifth of the steps
@@ -88,62 +78,64 @@ class EmbeddingConfig:
     )
 
 
-class EmbeddingMethod(Method):
+E = TypeVar("E", bound=EmbeddingConfig)
+
+
+class EmbeddingMethod(Method[E]):
     """One question, one noised embedding a party, one generator at the curator."""
 
-    Config = EmbeddingConfig
+    Config: ClassVar[type] = EmbeddingConfig
     paper_convention = "rdp_classic"
 
     @abstractmethod
-    def features(self, cfg: Any, data: DataFacts, seed: object) -> FeatureMap:
+    def features(self, cfg: E, data: DatasetInfo, seed: object) -> FeatureMap:
         """The feature map, from public randomness."""
 
-    def width(self, cfg: Any, data: DataFacts) -> int:
+    def width(self, cfg: E, data: DatasetInfo) -> int:
         """How many features an image has."""
         return self.features(cfg, data, "width").width
 
-    def plan(self, cfg: EmbeddingConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: E, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            ground(task.data).generator(cfg.code, len(task.classes))
+            ground(stage.data).generator(cfg.code, len(stage.classes))
         by_paper = budget.accounting == self.paper_convention
         counted = paper_event if by_paper else event
         noise = cfg.noise or noise_multiplier(
             lambda sigma: counted(cfg, sigma), budget.epsilon, budget.delta, budget.accounting
         )
-        floats = self.width(cfg, task.data) + (cfg.labels == "noised")
+        floats = self.width(cfg, stage.data) + (cfg.labels == "noised")
         parties = tuple(
             PartyPlan(
-                facts.party,
-                facts.records,
+                info.party,
+                info.records,
                 event=event(cfg, noise),
                 noise_multiplier=noise,
                 paper_event=paper_event(cfg, noise),
-                bytes_up=4 * floats * len(facts.class_counts),
+                bytes_up=4 * floats * len(info.class_counts),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         assumes = ("the number of records of each party", "the classes a party holds")
-        work = (Work("train", AS_WIDE, cfg.gen_batch, cfg.steps),)
-        return Plan(self.name, task, budget, parties, curator_work=work, assumes=assumes)
+        work = (ComputeCost("train", AS_WIDE, cfg.gen_batch, cfg.steps),)
+        return Plan(self.name, stage, budget, parties, server_cost=work, assumes=assumes)
 
-    def party(
-        self, cfg: EmbeddingConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        features = self.features(cfg, plan.task.data, request.numbers["seed"])
-        share = plan.of(private.facts.party)
+    def party(self, ctx: PartyContext[E], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        features = self.features(cfg, plan.stage.data, request.numbers["seed"])
+        share = plan.of(private.info.party)
         return guard.release(self.embedded(cfg, share, private, guard, features))
 
     def embedded(
         self,
         cfg: EmbeddingConfig,
         share: PartyPlan,
-        private: Private,
+        private: PartyData,
         guard: Guard,
         features: FeatureMap,
     ) -> dict[str, Tensor]:
         """The noised embedding and, if asked for, class weights: of every record's share of 1/m."""
-        facts = private.facts
-        everyone = dict.fromkeys(sorted(facts.class_counts), 1.0)
+        info = private.info
+        everyone = dict.fromkeys(sorted(info.class_counts), 1.0)
 
         def noisy(rows: FeatureMap, width: int, call: int) -> Tensor:
             sums = guard.noisy_class_sums(
@@ -155,37 +147,38 @@ class EmbeddingMethod(Method):
                 rates=everyone,
                 call=call,
             )
-            return sums / facts.records
+            return sums / info.records
 
         arrays = {"embedding": noisy(features, features.width, 0)}
         if cfg.labels == "noised":
-            arrays["weights"] = noisy(One(), 1, 1)
+            arrays["weights"] = noisy(ConstantFeature(), 1, 1)
         return arrays
 
-    def serve(self, cfg: EmbeddingConfig, plan: Plan, parties: Parties) -> Outcome:
-        releases = parties.ask(parties.who, Request(numbers={"seed": parties.seed}))
-        shares = [plan.facts(release.party) for release in releases]
-        classes = plan.task.classes
+    def serve(self, ctx: ServerContext[E]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
+        shares = [plan.info(release.party) for release in releases]
+        classes = plan.stage.classes
         wanted = pooled_means([r.arrays["embedding"] for r in releases], shares, classes)
         weights = torch.full((len(classes),), 1 / len(classes))
         if cfg.labels == "noised":
             noised = pooled_means([r.arrays["weights"] for r in releases], shares, classes)
             weights = label_shares(noised)
-        return self.generated(cfg, plan, parties, wanted, weights)
+        return self.generated(cfg, plan, ctx, wanted, weights)
 
     def generated(
-        self, cfg: Any, plan: Plan, parties: Parties, wanted: Tensor, weights: Tensor
+        self, cfg: Any, plan: Plan, parties: ServerContext[Any], wanted: Tensor, weights: Tensor
     ) -> Outcome:
         """What a generator draws that was trained on the released embedding `wanted`."""
-        key = (parties.seed, self.name, plan.task.stage)
-        features = self.features(cfg, plan.task.data, parties.seed)
-        trainer = GeneratorTrainer(cfg, ground(plan.task.data), weights, key, parties.device)
+        key = (parties.seed, self.name, plan.stage.index)
+        features = self.features(cfg, plan.stage.data, parties.seed)
+        trainer = GeneratorTrainer(cfg, ground(plan.stage.data), weights, key, parties.device)
         for step in parties.rounds(cfg.steps, trainer.state):
             trainer.step(step, features, wanted.to(parties.device))
-        return trainer.sample(plan.task.classes)
+        return trainer.sample(plan.stage.classes)
 
 
-class One(FeatureMap):
+class ConstantFeature(FeatureMap):
     """The feature map that counts: every record is a one."""
 
     width = 1
@@ -212,15 +205,15 @@ def paper_event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:
 
 
 def pooled_means(
-    means: Sequence[Tensor], shares: Sequence[PartyFacts], classes: Sequence[int]
+    means: Sequence[Tensor], shares: Sequence[PartyInfo], classes: Sequence[int]
 ) -> Tensor:
     """The mean over the records of all parties, a row a class of `classes`, from the parties' own
     means, whose rows are the classes each of them holds, ascending."""
     total = means[0].new_zeros(len(classes), means[0].shape[1])
-    for mean, facts in zip(means, shares, strict=True):
-        rows = torch.tensor([classes.index(c) for c in sorted(facts.class_counts)])
-        total.index_add_(0, rows, mean * facts.records)
-    return total / sum(facts.records for facts in shares)
+    for mean, info in zip(means, shares, strict=True):
+        rows = torch.tensor([classes.index(c) for c in sorted(info.class_counts)])
+        total.index_add_(0, rows, mean * info.records)
+    return total / sum(info.records for info in shares)
 
 
 class GeneratorTrainer:
@@ -229,7 +222,7 @@ class GeneratorTrainer:
     def __init__(
         self,
         cfg: EmbeddingConfig,
-        where: Ground,
+        where: OutputSpace,
         weights: Tensor,
         key: tuple[object, ...],
         device: torch.device | str = "cpu",

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.mean_embedding.base import EmbeddingConfig, EmbeddingMethod, FeatureMap
 
 
@@ -84,7 +84,7 @@ def width_of(cfg: DPHPConfig, inputs: int) -> int:
     return inputs * (cfg.order + 1) + cfg.pairs * (cfg.product_order + 1) ** 2
 
 
-class DPHP(EmbeddingMethod):
+class DPHP(EmbeddingMethod[DPHPConfig]):
     """Hermite features."""
 
     name = "dp_hp"
@@ -98,8 +98,8 @@ class DPHP(EmbeddingMethod):
         "test": {"order": 3, "product_order": 2, "pairs": 4},
     }
 
-    def width(self, cfg: DPHPConfig, data: DataFacts) -> int:
+    def width(self, cfg: DPHPConfig, data: DatasetInfo) -> int:
         return width_of(cfg, math.prod(data.shape))
 
-    def features(self, cfg: DPHPConfig, data: DataFacts, seed: object) -> FeatureMap:
+    def features(self, cfg: DPHPConfig, data: DatasetInfo, seed: object) -> FeatureMap:
         return HermiteFeatures(cfg, math.prod(data.shape), (seed, self.name, "pairs"))

@@ -22,9 +22,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import IMAGE, TABLE, DataFacts
+from fedsynth.core.enums import DataKind
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.tables import one_hot
 from fedsynth.methods.mean_embedding.base import EmbeddingConfig, EmbeddingMethod, FeatureMap
 
@@ -44,10 +45,10 @@ class DPMERFConfig(EmbeddingConfig):
         0.5, "tables: share of a record's squared norm for its categories", at_least=0, at_most=0.99
     )
 
-    def length(self, data: DataFacts) -> float:
+    def length(self, data: DatasetInfo) -> float:
         """The squared length scale."""
         numbers = sum(1 for column in data.columns if not column.categories)
-        values = max(1, numbers) if data.kind == TABLE else math.prod(data.shape)
+        values = max(1, numbers) if data.kind == DataKind.TABLE else math.prod(data.shape)
         return self.scale or SCALES.get(data.name, SCALE_A_PIXEL * values)
 
 
@@ -73,7 +74,7 @@ class MixedFourier(FeatureMap):
     which two records agree. `categories` is the share of the squared norm that the second gets;
     both together have norm one."""
 
-    def __init__(self, cfg: DPMERFConfig, data: DataFacts, key: tuple[object, ...]) -> None:
+    def __init__(self, cfg: DPMERFConfig, data: DatasetInfo, key: tuple[object, ...]) -> None:
         self.data = data
         self.columns = sum(1 for column in data.columns if column.categories)
         self.numbers = len(data.columns) - self.columns
@@ -93,18 +94,18 @@ class MixedFourier(FeatureMap):
         return torch.cat([self.shares[0] * self.fourier(numbers), self.shares[1] * agree], dim=1)
 
 
-def table_width(cfg: DPMERFConfig, data: DataFacts) -> int:
+def table_width(cfg: DPMERFConfig, data: DatasetInfo) -> int:
     """How many features a record of this table has."""
     return cfg.features // 2 * 2 + sum(len(column.categories) for column in data.columns)
 
 
-class DPMERF(EmbeddingMethod):
+class DPMERF(EmbeddingMethod[DPMERFConfig]):
     """Random Fourier features."""
 
     name = "dp_merf"
     summary = "A generator trained on one noised mean of random Fourier features"
     source = "Harder et al. 2021, DP-MERF"
-    kinds: ClassVar[tuple[str, ...]] = (IMAGE, TABLE)
+    kinds: ClassVar[tuple[str, ...]] = (DataKind.IMAGE, DataKind.TABLE)
     Config = DPMERFConfig
     presets = {
         "smoke": {"spc": 200, "steps": 250},
@@ -112,11 +113,11 @@ class DPMERF(EmbeddingMethod):
         "paper": {},
     }
 
-    def width(self, cfg: DPMERFConfig, data: DataFacts) -> int:
+    def width(self, cfg: DPMERFConfig, data: DatasetInfo) -> int:
         return table_width(cfg, data)
 
-    def features(self, cfg: DPMERFConfig, data: DataFacts, seed: object) -> FeatureMap:
+    def features(self, cfg: DPMERFConfig, data: DatasetInfo, seed: object) -> FeatureMap:
         key = (seed, self.name, "frequencies")
-        if data.kind == TABLE:
+        if data.kind == DataKind.TABLE:
             return MixedFourier(cfg, data, key)
         return RandomFourier(math.prod(data.shape), cfg.features, cfg.length(data), key)

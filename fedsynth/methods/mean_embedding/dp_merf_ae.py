@@ -17,23 +17,13 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
-from fedsynth.core.model import (
-    IMAGE,
-    Budget,
-    DataFacts,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    SyntheticSet,
-    Task,
-    Work,
-)
+from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.mean_embedding.base import (
     AS_WIDE,
     FeatureMap,
@@ -43,13 +33,12 @@ from fedsynth.methods.mean_embedding.base import (
     paper_event,
 )
 from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig, RandomFourier
-from fedsynth.methods.mean_embedding.output_space import Ground
+from fedsynth.methods.mean_embedding.output_space import OutputSpace
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.autoencoder import Autoencoder, filled_autoencoder, lost, make_autoencoder
 from fedsynth.nn.gan.tabular_generator import RowGenerator
 from fedsynth.privacy.accounting.calibration import noise_multiplier, poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 NET = "autoencoder."  # what its weights are called in a release
 CODE_SCALE = 1.0  # squared length scale of the kernel of codes, whose length is one
@@ -67,13 +56,13 @@ class DPMERFAEConfig(DPMERFConfig):
     ae_rate: float = setting(0.003, "Adam's learning rate", above=0)
     ae_share: float = setting(0.5, "share of epsilon for the autoencoder", above=0, at_most=0.99)
 
-    def ae_rate_of(self, facts: PartyFacts) -> float:
+    def ae_rate_of(self, info: PartyInfo) -> float:
         """Probability that a record enters a batch."""
-        return min(1.0, self.ae_batch / facts.records)
+        return min(1.0, self.ae_batch / info.records)
 
-    def ae_step(self, facts: PartyFacts, budget: Budget) -> tuple[float, DpEvent]:
+    def ae_step(self, info: PartyInfo, budget: Budget) -> tuple[float, DpEvent]:
         """The noise multiplier of a step of the autoencoder, and what the step costs."""
-        rate = self.ae_rate_of(facts)
+        rate = self.ae_rate_of(info)
         sigma = poisson_gaussian_multiplier(
             rate, self.ae_steps, self.ae_share * budget.epsilon, budget.delta, budget.accounting
         )
@@ -86,7 +75,7 @@ class DPMERFAE(DPMERF):
     name = "dp_merf_ae"
     summary = "DP-MERF on the codes of a privately trained autoencoder"
     source = "Harder et al. 2021, as compared with by Chen et al. 2020 (DP-MERF+AE)"
-    kinds = (IMAGE,)
+    kinds = (DataKind.IMAGE,)
     Config = DPMERFAEConfig
     presets = {
         "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_rate": 0.01},
@@ -95,16 +84,16 @@ class DPMERFAE(DPMERF):
         "test": {"ae_hidden": 4, "ae_code": 3, "ae_steps": 3, "ae_batch": 60},
     }
 
-    def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: Any, stage: Stage, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        work = (Work("train", AS_WIDE, cfg.gen_batch, cfg.steps * len(parties)),)
-        return Plan(self.name, task, budget, parties, curator_work=work, assumes=assumes)
+        work = (ComputeCost("train", AS_WIDE, cfg.gen_batch, cfg.steps * len(parties)),)
+        return Plan(self.name, stage, budget, parties, server_cost=work, assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPMERFAEConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: DPMERFAEConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        _, step = cfg.ae_step(facts, budget)
+        _, step = cfg.ae_step(info, budget)
         training = repeated(step, cfg.ae_steps)
         counted = paper_event if budget.accounting == self.paper_convention else event
         noise = cfg.noise or noise_multiplier(
@@ -114,31 +103,30 @@ class DPMERFAE(DPMERF):
             budget.accounting,
         )
         with torch.device("meta"):
-            net = Autoencoder(task.data.shape, cfg.ae_code, cfg.ae_hidden)
-        floats = (cfg.features // 2 * 2 + (cfg.labels == "noised")) * len(facts.class_counts)
+            net = Autoencoder(stage.data.shape, cfg.ae_code, cfg.ae_hidden)
+        floats = (cfg.features // 2 * 2 + (cfg.labels == "noised")) * len(info.class_counts)
         return PartyPlan(
-            facts.party,
-            facts.records,
+            info.party,
+            info.records,
             event=composed([training, event(cfg, noise)]),
-            sampling_rate=cfg.ae_rate_of(facts),
+            sampling_rate=cfg.ae_rate_of(info),
             steps=cfg.ae_steps,
             noise_multiplier=noise,
             paper_event=composed([training, paper_event(cfg, noise)]),
             bytes_up=4 * (floats + sum(p.numel() for p in net.parameters())),
-            work=(Work("gradient", AS_WIDE, cfg.ae_batch, cfg.ae_steps),),
+            cost=(ComputeCost("gradient", AS_WIDE, cfg.ae_batch, cfg.ae_steps),),
         )
 
-    def party(
-        self, cfg: Any, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        data, facts, share = plan.task.data, private.facts, plan.of(private.facts.party)
+    def party(self, ctx: PartyContext[Any], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        data, info, share = plan.stage.data, private.info, plan.of(private.info.party)
         seed = request.numbers["seed"]
-        key = (seed, self.name, plan.task.stage, facts.party, "autoencoder")
+        key = (seed, self.name, plan.stage.index, info.party, "autoencoder")
         net = make_autoencoder(data, cfg.ae_code, cfg.ae_hidden, *key).to(guard.device)
         adam = torch.optim.Adam(net.parameters(), cfg.ae_rate)
-        sigma, step_event = cfg.ae_step(facts, plan.budget)
-        expected = cfg.ae_rate_of(facts) * facts.records
-        pixels = Scale((0.0,) * data.shape[0], (1.0,) * data.shape[0])
+        sigma, step_event = cfg.ae_step(info, plan.budget)
+        expected = cfg.ae_rate_of(info) * info.records
+        pixels = Normalizer((0.0,) * data.shape[0], (1.0,) * data.shape[0])
         with guard.reserve(step_event, cfg.ae_steps, "autoencoder"):
             for step in private.rounds(cfg.ae_steps, {"net": net, "adam": adam}):
                 sums = guard.noisy_gradient(
@@ -147,7 +135,7 @@ class DPMERFAE(DPMERF):
                     pixels,
                     clip=cfg.ae_clip,
                     noise_multiplier=sigma,
-                    sampling_rate=cfg.ae_rate_of(facts),
+                    sampling_rate=cfg.ae_rate_of(info),
                     call=step,
                     loss=lost,
                 )
@@ -166,11 +154,12 @@ class DPMERFAE(DPMERF):
             net, RandomFourier(cfg.ae_code, cfg.features, cfg.scale or CODE_SCALE, key)
         )
 
-    def serve(self, cfg: Any, plan: Plan, parties: Parties) -> Outcome:
-        releases = parties.ask(parties.who, Request(numbers={"seed": parties.seed}))
-        shares = [Share(self, cfg, plan, parties, release) for release in releases]
+    def serve(self, ctx: ServerContext[Any]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
+        shares = [Share(self, cfg, plan, ctx, release) for release in releases]
         state = {f"{i} {name}": v for i, s in enumerate(shares) for name, v in s.state.items()}
-        for step in parties.rounds(cfg.steps * len(shares), state):
+        for step in ctx.rounds(cfg.steps * len(shares), state):
             shares[step // cfg.steps].step(step % cfg.steps)
         return SyntheticSet.join([share.sample() for share in shares])
 
@@ -193,19 +182,19 @@ class Share:
     """What the curator makes of one party's release."""
 
     def __init__(
-        self, method: DPMERFAE, cfg: Any, plan: Plan, parties: Parties, release: Release
+        self, method: DPMERFAE, cfg: Any, plan: Plan, parties: ServerContext[Any], release: Release
     ) -> None:
-        data: DataFacts = plan.task.data
+        data: DatasetInfo = plan.stage.data
         stored = {n[len(NET) :]: v for n, v in release.arrays.items() if n.startswith(NET)}
         self.net = filled_autoencoder(data, cfg.ae_code, cfg.ae_hidden, stored)
         self.features = method.of_codes(cfg, self.net, parties.seed)
         self.wanted = release.arrays["embedding"].to(parties.device)
-        self.classes: Sequence[int] = sorted(plan.facts(release.party).class_counts)
+        self.classes: Sequence[int] = sorted(plan.info(release.party).class_counts)
         weights = torch.full((len(self.classes),), 1 / len(self.classes))
         if cfg.labels == "noised":
             weights = label_shares(release.arrays["weights"])
-        key = (parties.seed, method.name, plan.task.stage, release.party)
-        where = Ground(
+        key = (parties.seed, method.name, plan.stage.index, release.party)
+        where = OutputSpace(
             lambda code, classes: RowGenerator(code, classes, cfg.ae_code),
             lambda drawn: self.net.decode(on_sphere(drawn)),
         )

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.mean_embedding.base import EmbeddingConfig, EmbeddingMethod, FeatureMap
 
 
@@ -57,7 +57,7 @@ class TangentFeatures(FeatureMap):
         return x, slopes / norms, units / norms
 
 
-class DPNTK(EmbeddingMethod):
+class DPNTK(EmbeddingMethod[DPNTKConfig]):
     """Tangent features."""
 
     name = "dp_ntk"
@@ -71,8 +71,8 @@ class DPNTK(EmbeddingMethod):
         "test": {"hidden": 5},
     }
 
-    def width(self, cfg: DPNTKConfig, data: DataFacts) -> int:
+    def width(self, cfg: DPNTKConfig, data: DatasetInfo) -> int:
         return cfg.hidden * (math.prod(data.shape) + 2)
 
-    def features(self, cfg: DPNTKConfig, data: DataFacts, seed: object) -> FeatureMap:
+    def features(self, cfg: DPNTKConfig, data: DatasetInfo, seed: object) -> FeatureMap:
         return TangentFeatures(math.prod(data.shape), cfg.hidden, (seed, self.name, "network"))

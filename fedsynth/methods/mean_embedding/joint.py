@@ -14,12 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import Budget, Outcome, Parties, Plan, Release, Request, Task
-from fedsynth.methods.common.noise_placement import JointConfig, party_sum, placed
-from fedsynth.methods.mean_embedding.base import FeatureMap, One, label_shares
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import Budget, Stage
+from fedsynth.methods.common.noise_placement import (
+    JointConfig,
+    aggregate_parties,
+    with_noise_placement,
+)
+from fedsynth.methods.mean_embedding.base import ConstantFeature, FeatureMap, label_shares
 from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
+from fedsynth.methods.method import PartyContext, ServerContext
 
 EMBEDDING, WEIGHTS = "embedding", "weights"
 
@@ -37,50 +43,54 @@ class DPMERFJoint(DPMERF):
     source = "this project, after Harder et al. 2021"
     Config = DPMERFJointConfig
 
-    def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:
-        alone = super().plan(cfg, task, budget)
+    def plan(self, cfg: Any, stage: Stage, budget: Budget) -> Plan:
+        alone = super().plan(cfg, stage, budget)
         noised = cfg.labels == "noised"
-        up = 4 * len(task.classes) * (self.width(cfg, task.data) + noised)
-        parties = tuple(placed(cfg, task, replace(p, bytes_up=up)) for p in alone.parties)
+        up = 4 * len(stage.classes) * (self.width(cfg, stage.data) + noised)
+        parties = tuple(
+            with_noise_placement(cfg, stage, replace(p, bytes_up=up)) for p in alone.parties
+        )
         assumes = ("the number of records of all parties together", "the classes of a stage")
         return replace(alone, parties=parties, rounds=1 + noised, assumes=assumes)
 
-    def party(
-        self, cfg: Any, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        rows: FeatureMap = One()
+    def party(self, ctx: PartyContext[Any], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
-            rows = self.features(cfg, plan.task.data, request.numbers["seed"])
+            rows = self.features(cfg, plan.stage.data, request.numbers["seed"])
         sums = guard.noisy_class_sums(
             private,
             lambda pixels, _: rows(pixels),
             width=rows.width,
             bound=1.0,
-            noise_multiplier=plan.of(private.facts.party).noise_multiplier,
-            rates=dict.fromkeys(plan.task.classes, 1.0),
+            noise_multiplier=plan.of(private.info.party).noise_multiplier,
+            rates=dict.fromkeys(plan.stage.classes, 1.0),
             call=request.round,
             at=cfg.at,
         )
         return guard.release({"sums": sums})
 
-    def serve(self, cfg: Any, plan: Plan, parties: Parties) -> Outcome:
-        classes = len(plan.task.classes)
-        wanted = self._mean(cfg, plan, parties, Request(EMBEDDING), self.width(cfg, plan.task.data))
+    def serve(self, ctx: ServerContext[Any]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        classes = len(plan.stage.classes)
+        wanted = self._mean(cfg, plan, ctx, Request(EMBEDDING), self.width(cfg, plan.stage.data))
         weights = torch.full((classes,), 1 / classes)
         if cfg.labels == "noised":
-            weights = label_shares(self._mean(cfg, plan, parties, Request(WEIGHTS, 1), 1))
-        return self.generated(cfg, plan, parties, wanted, weights)
+            weights = label_shares(self._mean(cfg, plan, ctx, Request(WEIGHTS, 1), 1))
+        return self.generated(cfg, plan, ctx, wanted, weights)
 
     @staticmethod
-    def _mean(cfg: Any, plan: Plan, parties: Parties, request: Request, width: int) -> Tensor:
+    def _mean(
+        cfg: Any, plan: Plan, parties: ServerContext[Any], request: Request, width: int
+    ) -> Tensor:
         """The noised mean over the records of all parties that answered, a row a class."""
-        total = party_sum(
+        total = aggregate_parties(
             cfg,
             plan,
             parties,
             replace(request, numbers={"seed": parties.seed}),
-            shapes={"sums": (len(plan.task.classes), width)},
+            shapes={"sums": (len(plan.stage.classes), width)},
             bound=1.0,
             noise_multiplier=plan.parties[0].noise_multiplier,
         )
-        return total.arrays["sums"] / sum(plan.facts(p).records for p in total.parties)
+        return total.arrays["sums"] / sum(plan.info(p).records for p in total.parties)

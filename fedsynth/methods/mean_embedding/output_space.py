@@ -7,28 +7,29 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedsynth.core.model import TABLE, DataFacts
+from fedsynth.core.enums import DataKind
+from fedsynth.core.types import DatasetInfo
 from fedsynth.data.tables import from_one_hot
 from fedsynth.nn.gan.conv_generators import ConvCondGen
 from fedsynth.nn.gan.tabular_generator import RowGenerator
 
 
 @dataclass(frozen=True)
-class Ground:
+class OutputSpace:
     """A generator for the kind of data, and the way from what it draws to records."""
 
     generator: Callable[[int, int], nn.Module]  # of codes of this length and so many classes
     leave: Callable[[Tensor], Tensor] | None = None
 
 
-def ground(data: DataFacts) -> Ground:
+def ground(data: DatasetInfo) -> OutputSpace:
     """The ground for this data: a table's generator draws a share for every category, of which
     the largest is what is written down."""
-    if data.kind != TABLE:
-        return Ground(lambda code, classes: ConvCondGen(code, classes, data.shape))
+    if data.kind != DataKind.TABLE:
+        return OutputSpace(lambda code, classes: ConvCondGen(code, classes, data.shape))
     kinds = [len(column.categories) for column in data.columns if column.categories]
     numbers = len(data.columns) - len(kinds)
-    return Ground(
+    return OutputSpace(
         lambda code, classes: RowGenerator(code, classes, numbers, kinds),
         lambda drawn: from_one_hot(data, drawn[:, :numbers], drawn[:, numbers:]),
     )

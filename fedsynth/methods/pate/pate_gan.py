@@ -26,21 +26,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan, Plan, Release, Request, Task, Work
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease, held_places, uniform_inputs
 from fedsynth.methods.gs_wgan.schedule import hosted
-from fedsynth.methods.pate.datalens.teachers import Members, not_empty
+from fedsynth.methods.method import PartyContext
+from fedsynth.methods.pate.datalens.teachers import RecordAssignment, not_empty
 from fedsynth.nn.ensembles.mlp import MLPStack
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 from fedsynth.privacy.accounting.events import gaussian, repeated
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
+from fedsynth.privacy.party_data import Records
 
-RULE = BallotRule(width=1, entries=1, low=0, high=1)  # one vote an image: it looks real, or not
+RULE = VoteBounds(width=1, entries=1, low=0, high=1)  # one vote an image: it looks real, or not
 STACK = 50  # teachers that go through one product
 AS_WIDE = 8  # a step of one teacher takes as long as one of a ConvNet of this width
 
@@ -77,12 +79,12 @@ class PateGANConfig:
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         return math.sqrt(self.rounds) / mu
 
-    def hosted(self, task: Task) -> dict[int, int]:
+    def hosted(self, stage: Stage) -> dict[int, int]:
         """Teachers by party."""
-        return hosted(tuple((f.party, f.records) for f in task.parties), self.teachers)
+        return hosted(tuple((f.party, f.records) for f in stage.parties), self.teachers)
 
 
-class PateGAN(GeneratorRelease):
+class PateGAN(GeneratorRelease[PateGANConfig]):
     """One-shot: a generator a party."""
 
     name = "pate_gan"
@@ -103,40 +105,39 @@ class PateGAN(GeneratorRelease):
         "paper": {},
     }
 
-    def plan(self, cfg: PateGANConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: PateGANConfig, stage: Stage, budget: Budget) -> Plan:
         multiplier = cfg.multiplier(budget)
         parties = tuple(
             PartyPlan(
-                facts.party,
-                facts.records,
+                info.party,
+                info.records,
                 repeated(gaussian(multiplier), cfg.rounds),
                 steps=cfg.rounds,
                 noise_multiplier=multiplier,
-                bytes_up=4 * _weights(cfg, task, facts),
-                work=(Work("train", AS_WIDE, cfg.batch, cfg.rounds * count),),
+                bytes_up=4 * _weights(cfg, stage, info),
+                cost=(ComputeCost("train", AS_WIDE, cfg.batch, cfg.rounds * count),),
             )
-            for facts, count in zip(task.parties, cfg.hosted(task).values(), strict=True)
+            for info, count in zip(stage.parties, cfg.hosted(stage).values(), strict=True)
         )
         assumes = (
             "the number of records of each party, roughly: its share of the teachers",
             "the classes a party holds",
         )
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def network(self, cfg: PateGANConfig, plan: Plan, party: int, *key: object) -> nn.Module:
-        classes = len(plan.facts(party).class_counts)
+        classes = len(plan.info(party).class_counts)
         with default_seed(*key):
-            return MLPGenerator(cfg.code, classes, plan.task.data.shape, (cfg.hidden, cfg.hidden))
+            return MLPGenerator(cfg.code, classes, plan.stage.data.shape, (cfg.hidden, cfg.hidden))
 
-    def party(
-        self, cfg: PateGANConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, share = private.facts, plan.of(private.facts.party)
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
-        net = self.network(cfg, plan, facts.party, *key, "generator").to(guard.device)
-        school = _School(cfg, plan, facts.party, net, key)
+    def party(self, ctx: PartyContext[PateGANConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, share = private.info, plan.of(private.info.party)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
+        net = self.network(cfg, plan, info.party, *key, "generator").to(guard.device)
+        school = _PublicState(cfg, plan, info.party, net, key)
         teachers = private.records.map(
-            lambda records: _Teachers(cfg, school, records, cfg.hosted(plan.task)[facts.party])
+            lambda records: _Teachers(cfg, school, records, cfg.hosted(plan.stage)[info.party])
         )
         with guard.reserve(gaussian(share.noise_multiplier), cfg.rounds):
             for number in range(cfg.rounds):
@@ -149,7 +150,7 @@ class PateGAN(GeneratorRelease):
         return self.released(guard, net)
 
 
-class _School:
+class _PublicState:
     """What is public: the generator, the student, and the images they and the teachers see."""
 
     def __init__(
@@ -162,9 +163,9 @@ class _School:
     ) -> None:
         self.cfg, self.key, self.generator = cfg, key, generator
         self.held, self.places = held_places(plan, party)
-        self.classes, self.teachers = len(self.held), cfg.hosted(plan.task)[party]
+        self.classes, self.teachers = len(self.held), cfg.hosted(plan.stage)[party]
         self.device = next(generator.parameters()).device
-        self.inputs = math.prod(plan.task.data.shape) + self.classes
+        self.inputs = math.prod(plan.stage.data.shape) + self.classes
         with default_seed(*key, "student"):
             self.student = mlp_discriminator(self.inputs, (cfg.hidden,)).to(self.device)
         betas = (0.5, 0.999)
@@ -205,9 +206,11 @@ class _School:
 class _Teachers:
     """The teachers of a party: private, each a function of its own records and of public images."""
 
-    def __init__(self, cfg: PateGANConfig, school: _School, records: Records, count: int) -> None:
+    def __init__(
+        self, cfg: PateGANConfig, school: _PublicState, records: Records, count: int
+    ) -> None:
         self.cfg, self.school = cfg, school
-        self.members = Members.of(records, count, repr(school.key))
+        self.members = RecordAssignment.of(records, count, repr(school.key))
         self.records = not_empty(records, school.held)
         self.stacks = []
         for start in range(0, count, STACK):
@@ -217,7 +220,7 @@ class _Teachers:
             adam = torch.optim.Adam(nets.parameters(), cfg.rate, betas=(0.5, 0.999))
             self.stacks.append((start, nets, adam))
 
-    def votes(self, number: int) -> Tally:
+    def votes(self, number: int) -> VoteCounts:
         """Train every teacher for a round, and count who takes each image for real."""
         school, size = self.school, self.cfg.batch
         steps = range(self.cfg.teacher_steps)
@@ -241,7 +244,7 @@ class _Teachers:
                 chance = torch.sigmoid(nets(shown.expand(count, -1, -1))).cpu()
             said = (drawn < chance) & awake[:, None]
             ballots.append(said.to(torch.int8).unsqueeze(2))
-        return Tally.count(RULE, size, ballots)
+        return VoteCounts.count(RULE, size, ballots)
 
     def _rows(self, batch: Tensor) -> Tensor:
         places, flat = self.school.places, batch.flatten()
@@ -250,8 +253,8 @@ class _Teachers:
         return rows_with_labels(pixels, labels, self.school.classes).unflatten(0, batch.shape)
 
 
-def _weights(cfg: PateGANConfig, task: Task, facts: PartyFacts) -> int:
+def _weights(cfg: PateGANConfig, stage: Stage, info: PartyInfo) -> int:
     hidden = (cfg.hidden, cfg.hidden)
     with torch.device("meta"):
-        net = MLPGenerator(cfg.code, len(facts.class_counts), task.data.shape, hidden)
+        net = MLPGenerator(cfg.code, len(info.class_counts), stage.data.shape, hidden)
     return sum(p.numel() for p in net.parameters())

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedsynth.core.model import DataFacts, SyntheticSet, Task, Work
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import ComputeCost, DatasetInfo, Stage
+from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
 from fedsynth.nn.per_example.gradients import loss_and_gradients
@@ -70,14 +71,14 @@ class MatchingConfig:
         """Real gradients in all: R T K."""
         return self.runs * self.outer_inner[0] * self.batches
 
-    def curator_work(self, classes: int) -> tuple[Work, ...]:
+    def server_cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """What the loop computes besides the real gradients."""
         images = self.spc * classes
         outer, inner = self.outer_inner
         trained = self.runs * (outer - 1) * inner * -(-images // NET_BATCH)
         return (
-            Work("match", self.width, images, self.steps * self.updates),
-            Work("train", self.width, min(images, NET_BATCH), trained),
+            ComputeCost("match", self.width, images, self.steps * self.updates),
+            ComputeCost("train", self.width, min(images, NET_BATCH), trained),
         )
 
 
@@ -111,13 +112,13 @@ class MatchedImages:
     def __init__(
         self,
         cfg: MatchingConfig,
-        data: DataFacts,
+        data: DatasetInfo,
         classes: Iterable[int],
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
     ) -> None:
         """Images start as noise around the data set's mean; `key` names the public randomness."""
-        self.cfg, self.data, self.key, self.scale = cfg, data, key, Scale.standard(data)
+        self.cfg, self.data, self.key, self.scale = cfg, data, key, Normalizer.standard(data)
         self.labels = torch.tensor(
             [c for c in classes for _ in range(cfg.spc)], dtype=torch.int64, device=device
         )
@@ -196,7 +197,7 @@ def match_run(
             matched.train(net, run, outer, others)
 
 
-def set_bytes(task: Task, classes: int, spc: int) -> int:
+def set_bytes(stage: Stage, classes: int, spc: int) -> int:
     """Bytes of a released set: float32 pixels and int64 labels."""
-    channels, height, width = task.data.shape
+    channels, height, width = stage.data.shape
     return classes * spc * (channels * height * width * 4 + 8)

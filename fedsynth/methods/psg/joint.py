@@ -13,15 +13,21 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedsynth.core.model import Budget, Method, Outcome, Parties, Plan, Release, Request, Task, Work
-from fedsynth.data.normalization import Scale
-from fedsynth.methods.common.noise_placement import JointConfig, party_sum, placed
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.common.noise_placement import (
+    JointConfig,
+    aggregate_parties,
+    with_noise_placement,
+)
 from fedsynth.methods.common.poisson_plan import sampled_share
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import MatchedImages, PrivateMatchingConfig, match_run
 from fedsynth.methods.psg.psg import LAPTOP, earlier_images, other_classes
 from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class PSGJointConfig(JointConfig, PrivateMatchingConfig):
     """PSG's settings, where the noise is added, and who may be missing."""
 
 
-class PSGJoint(Method):
+class PSGJoint(Method[PSGJointConfig]):
     """A conversation of R T K rounds about one set of images."""
 
     name = "psg_joint"
@@ -45,45 +51,46 @@ class PSGJoint(Method):
     def inherits(self, cfg: PSGJointConfig) -> bool:
         return cfg.inner_set == "all"
 
-    def plan(self, cfg: PSGJointConfig, task: Task, budget: Budget) -> Plan:
-        records = sum(facts.records for facts in task.parties)
+    def plan(self, cfg: PSGJointConfig, stage: Stage, budget: Budget) -> Plan:
+        records = sum(info.records for info in stage.parties)
         rate = min(1.0, cfg.batch / records)
-        floats = sum(p.numel() for p in bare_convnet(cfg.width, task.data).parameters())
+        floats = sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
         parties = tuple(
-            placed(
+            with_noise_placement(
                 cfg,
-                task,
+                stage,
                 sampled_share(
-                    facts,
+                    info,
                     budget,
                     rate=rate,
                     steps=cfg.steps,
                     bytes_up=floats * 4 * cfg.steps,
                     bytes_down=floats * 4 * cfg.steps,
-                    work=(Work("gradient", cfg.width, round(rate * facts.records), cfg.steps),),
+                    cost=(
+                        ComputeCost("gradient", cfg.width, round(rate * info.records), cfg.steps),
+                    ),
                 ),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         return Plan(
             self.name,
-            task,
+            stage,
             budget,
             parties,
             rounds=cfg.steps,
-            curator_work=cfg.curator_work(len(task.classes)),
+            server_cost=cfg.server_cost(len(stage.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
 
-    def party(
-        self, cfg: PSGJointConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        net = filled_convnet(cfg.width, plan.task.data, request.arrays, guard.device)
-        share = plan.of(private.facts.party)
+    def party(self, ctx: PartyContext[PSGJointConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        net = filled_convnet(cfg.width, plan.stage.data, request.arrays, guard.device)
+        share = plan.of(private.info.party)
         sums = guard.noisy_gradient(
             private,
             net,
-            Scale.standard(plan.task.data),
+            Normalizer.standard(plan.stage.data),
             clip=cfg.clip,
             noise_multiplier=share.noise_multiplier,
             sampling_rate=share.sampling_rate,
@@ -94,25 +101,26 @@ class PSGJoint(Method):
         names = [name for name, _ in net.named_parameters()]
         return guard.release(dict(zip(names, sums, strict=True)))
 
-    def serve(self, cfg: PSGJointConfig, plan: Plan, parties: Parties) -> Outcome:
-        key = (parties.seed, self.name, plan.task.stage)
-        matched = MatchedImages(cfg, plan.task.data, plan.task.classes, key, parties.device)
+    def serve(self, ctx: ServerContext[PSGJointConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        key = (ctx.seed, self.name, plan.stage.index)
+        matched = MatchedImages(cfg, plan.stage.data, plan.stage.classes, key, ctx.device)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
             state = {name: value.detach().cpu() for name, value in net.state_dict().items()}
-            total = party_sum(
+            total = aggregate_parties(
                 cfg,
                 plan,
-                parties,
+                ctx,
                 Request("gradient", call, arrays=state),
                 shapes={name: value.shape for name, value in net.named_parameters()},
                 bound=cfg.clip,
                 noise_multiplier=plan.parties[0].noise_multiplier,
             )
-            return [value.to(parties.device) for value in total.arrays.values()]
+            return [value.to(ctx.device) for value in total.arrays.values()]
 
-        known = earlier_images(parties) if cfg.inner_set == "all" else {}
+        known = earlier_images(ctx) if cfg.inner_set == "all" else {}
         others = other_classes(cfg, plan, matched, known)
-        for run in parties.rounds(cfg.runs, matched.state):
+        for run in ctx.rounds(cfg.runs, matched.state):
             match_run(matched, run, real_gradient, others)
         return matched.result()

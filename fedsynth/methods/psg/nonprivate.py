@@ -11,25 +11,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import MatchingConfig, match_run, set_bytes
 from fedsynth.methods.psg.psg import LAPTOP, other_classes, pooled, psg_request, start_images
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 
 @dataclass(frozen=True)
@@ -37,7 +28,7 @@ class GradientMatchingConfig(MatchingConfig):
     """PSG's settings but for clipping."""
 
 
-class GradientMatching(Method):
+class GradientMatching(Method[GradientMatchingConfig]):
     """PSG with no clipping and no noise."""
 
     name = "gradient_matching"
@@ -54,33 +45,27 @@ class GradientMatching(Method):
     def inherits(self, cfg: GradientMatchingConfig) -> bool:
         return cfg.inner_set == "all"
 
-    def plan(self, cfg: GradientMatchingConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: GradientMatchingConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(
             PartyPlan(
                 f.party,
                 f.records,
                 disclosed(),
                 steps=cfg.steps,
-                bytes_up=set_bytes(task, len(f.class_counts), cfg.spc),
-                work=(
-                    Work("train", cfg.width, cfg.batch, cfg.steps),
-                    *cfg.curator_work(len(f.class_counts)),
+                bytes_up=set_bytes(stage, len(f.class_counts), cfg.spc),
+                cost=(
+                    ComputeCost("train", cfg.width, cfg.batch, cfg.steps),
+                    *cfg.server_cost(len(f.class_counts)),
                 ),
             )
-            for f in task.parties
+            for f in stage.parties
         )
-        return Plan(self.name, task, budget, parties)
+        return Plan(self.name, stage, budget, parties)
 
-    def party(
-        self,
-        cfg: GradientMatchingConfig,
-        plan: Plan,
-        private: Private,
-        request: Request,
-        guard: Guard,
-    ) -> Release:
+    def party(self, ctx: PartyContext[GradientMatchingConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         records = guard.disclose(private)
-        matched = start_images(cfg, plan, private.facts.party, request, guard.device)
+        matched = start_images(cfg, plan, private.info.party, request, guard.device)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
             generator = torch_generator(*matched.key, "batch", call)
@@ -95,5 +80,6 @@ class GradientMatching(Method):
         result = matched.result()
         return guard.release({"images": result.images, "labels": result.labels})
 
-    def serve(self, cfg: GradientMatchingConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, psg_request(cfg, parties)))
+    def serve(self, ctx: ServerContext[GradientMatchingConfig]) -> Outcome:
+        cfg = ctx.config
+        return pooled(ctx.ask(ctx.parties, psg_request(cfg, ctx)))

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
-from fedsynth.core.model import Budget, DataFacts, Plan, Request, Task
+from fedsynth.core.messages import Request
+from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, DatasetInfo, Stage
 from fedsynth.methods.psg.gradient_matching import MatchedImages
 from fedsynth.methods.psg.psg import LAPTOP, PSG, PSGConfig
 from fedsynth.nn.gan.conv_generators import PriorGenerator, make_generator
@@ -43,7 +45,7 @@ class GeneratedImages(MatchedImages):
     def __init__(
         self,
         cfg: PSGPriorConfig,
-        data: DataFacts,
+        data: DatasetInfo,
         classes: list[int],
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
@@ -84,14 +86,14 @@ class PSGPrior(PSG):
         "paper": {},
     }
 
-    def plan(self, cfg: Any, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: Any, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            PriorGenerator(cfg.code, task.data.classes, task.data.shape)
-        return super().plan(cfg, task, budget)
+            PriorGenerator(cfg.code, stage.data.classes, stage.data.shape)
+        return super().plan(cfg, stage, budget)
 
     def start(
         self, cfg: Any, plan: Plan, party: int, request: Request, device: torch.device
     ) -> MatchedImages:
-        key = (request.numbers["seed"], self.name, plan.task.stage, party)
-        classes = sorted(plan.facts(party).class_counts, key=plan.task.classes.index)
-        return GeneratedImages(cfg, plan.task.data, classes, key, device)
+        key = (request.numbers["seed"], self.name, plan.stage.index, party)
+        classes = sorted(plan.info(party).class_counts, key=plan.stage.classes.index)
+        return GeneratedImages(cfg, plan.stage.data, classes, key, device)

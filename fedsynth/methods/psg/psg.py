@@ -14,24 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedsynth.core.model import (
-    Arrays,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    SyntheticSet,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Arrays, Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.data.normalization import Scale
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     MatchedImages,
     MatchingConfig,
@@ -39,8 +29,6 @@ from fedsynth.methods.psg.gradient_matching import (
     match_run,
     set_bytes,
 )
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 LAPTOP = {"width": 32, "outer": 1, "inner": 0, "image_rate": 0.5, "image_init": 0.1, "updates": 3}
 
@@ -50,7 +38,7 @@ class PSGConfig(PrivateMatchingConfig):
     """PSG's settings: those of the matching loop."""
 
 
-class PSG(Method):
+class PSG(Method[PSGConfig]):
     """One-shot: the party runs the whole loop and releases its images."""
 
     name = "psg"
@@ -66,32 +54,31 @@ class PSG(Method):
     def inherits(self, cfg: PSGConfig) -> bool:
         return cfg.inner_set == "all"
 
-    def plan(self, cfg: PSGConfig, task: Task, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: PSGConfig, stage: Stage, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: PSGConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: PSGConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        held = len(facts.class_counts)
+        held = len(info.class_counts)
         return sampled_share(
-            facts,
+            info,
             budget,
-            rate=min(1.0, cfg.batch / facts.records),
+            rate=min(1.0, cfg.batch / info.records),
             steps=cfg.steps,
-            bytes_up=set_bytes(task, held, cfg.spc),
-            work=(
-                Work("gradient", cfg.width, cfg.batch, cfg.steps),
-                *cfg.curator_work(held),
+            bytes_up=set_bytes(stage, held, cfg.spc),
+            cost=(
+                ComputeCost("gradient", cfg.width, cfg.batch, cfg.steps),
+                *cfg.server_cost(held),
             ),
         )
 
-    def party(
-        self, cfg: PSGConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        share = plan.of(private.facts.party)
-        scale = Scale.standard(plan.task.data)
+    def party(self, ctx: PartyContext[PSGConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        share = plan.of(private.info.party)
+        scale = Normalizer.standard(plan.stage.data)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
             return guard.noisy_gradient(
@@ -105,7 +92,7 @@ class PSG(Method):
                 dtype=cfg.dtype,
             )
 
-        matched = self.start(cfg, plan, private.facts.party, request, guard.device)
+        matched = self.start(cfg, plan, private.info.party, request, guard.device)
         others = other_classes(cfg, plan, matched, request.arrays)
         with guard.reserve(step_event(share), cfg.steps):
             for run in private.rounds(cfg.runs, matched.state):
@@ -119,17 +106,18 @@ class PSG(Method):
         """What the loop moves: a party's first images."""
         return start_images(cfg, plan, party, request, device)
 
-    def serve(self, cfg: PSGConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, psg_request(cfg, parties)))
+    def serve(self, ctx: ServerContext[PSGConfig]) -> Outcome:
+        cfg = ctx.config
+        return pooled(ctx.ask(ctx.parties, psg_request(cfg, ctx)))
 
 
-def psg_request(cfg: MatchingConfig, parties: Parties) -> Request:
+def psg_request(cfg: MatchingConfig, parties: ServerContext[Any]) -> Request:
     """Ask for a set; with `inner_set=all` the earlier stages' images go along."""
     arrays = earlier_images(parties) if cfg.inner_set == "all" else {}
     return Request(arrays=arrays, numbers={"seed": parties.seed})
 
 
-def earlier_images(parties: Parties) -> Arrays:
+def earlier_images(parties: ServerContext[Any]) -> Arrays:
     """The images of the stages before, with their labels; nothing in the first stage."""
     if not parties.inherited:
         return {}
@@ -141,9 +129,9 @@ def start_images(
     cfg: MatchingConfig, plan: Plan, party: int, request: Request, device: torch.device
 ) -> MatchedImages:
     """The first images of a party, from public randomness."""
-    key = (request.numbers["seed"], "psg", plan.task.stage, party)
-    classes = sorted(plan.facts(party).class_counts, key=plan.task.classes.index)
-    return MatchedImages(cfg, plan.task.data, classes, key, device)
+    key = (request.numbers["seed"], "psg", plan.stage.index, party)
+    classes = sorted(plan.info(party).class_counts, key=plan.stage.classes.index)
+    return MatchedImages(cfg, plan.stage.data, classes, key, device)
 
 
 def other_classes(
@@ -154,9 +142,9 @@ def other_classes(
     if cfg.inner_set == "own":
         return None
     have = set(matched.labels.tolist()) | set(known["labels"].tolist() if known else [])
-    future = [c for c in range(plan.task.data.classes) if c not in have for _ in range(cfg.spc)]
+    future = [c for c in range(plan.stage.data.classes) if c not in have for _ in range(cfg.spc)]
     noise = torch.randn(
-        (len(future), *plan.task.data.shape), generator=torch_generator(*matched.key, "future")
+        (len(future), *plan.stage.data.shape), generator=torch_generator(*matched.key, "future")
     )
     to_come = SyntheticSet(
         matched.scale.to_pixels(noise * cfg.image_init), torch.tensor(future, dtype=torch.int64)

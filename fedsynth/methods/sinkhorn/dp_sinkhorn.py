@@ -20,30 +20,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
-from fedsynth.methods.sinkhorn.transport import Cloud, slope
+from fedsynth.methods.sinkhorn.transport import PointCloud, slope
 from fedsynth.nn.gan.conv_generators import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.clipping import clip_rows
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private
 
 AS_WIDE = 20  # a step on an image takes about as long as one of a ConvNet of this width
 
@@ -73,12 +63,12 @@ class DPSinkhornConfig:
         """How many images a step draws besides those whose gradient is private."""
         return int(self.debiased * self.images)
 
-    def sampling_rate(self, facts: PartyFacts) -> float:
+    def sampling_rate(self, info: PartyInfo) -> float:
         """Probability that a record enters a sample."""
-        return min(1.0, self.batch / facts.records)
+        return min(1.0, self.batch / info.records)
 
 
-class DPSinkhorn(Method):
+class DPSinkhorn(Method[DPSinkhornConfig]):
     """One-shot: the party trains a generator at home and releases its images."""
 
     name = "dp_sinkhorn"
@@ -93,32 +83,31 @@ class DPSinkhorn(Method):
         "test": {"depth": 8, "images": 6, "rate": 1e-3},
     }
 
-    def plan(self, cfg: DPSinkhornConfig, task: Task, budget: Budget) -> Plan:
+    def plan(self, cfg: DPSinkhornConfig, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            DeconvGenerator(cfg.code, len(task.classes), task.data.shape, cfg.depth)
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+            DeconvGenerator(cfg.code, len(stage.classes), stage.data.shape, cfg.depth)
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, task, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPSinkhornConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: DPSinkhornConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
         return sampled_share(
-            facts,
+            info,
             budget,
-            rate=cfg.sampling_rate(facts),
+            rate=cfg.sampling_rate(info),
             steps=cfg.steps,
             noise=cfg.noise,
-            bytes_up=set_bytes(task, len(facts.class_counts), cfg.spc),
-            work=(Work("train", AS_WIDE, cfg.images + cfg.extra, cfg.steps),),
+            bytes_up=set_bytes(stage, len(info.class_counts), cfg.spc),
+            cost=(ComputeCost("train", AS_WIDE, cfg.images + cfg.extra, cfg.steps),),
         )
 
-    def party(
-        self, cfg: DPSinkhornConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, share, data = private.facts, plan.of(private.facts.party), plan.task.data
-        held = sorted(facts.class_counts)
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
+    def party(self, ctx: PartyContext[DPSinkhornConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, share, data = private.info, plan.of(private.info.party), plan.stage.data
+        held = sorted(info.class_counts)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
         build = partial(DeconvGenerator, depth=cfg.depth)
         net = make_generator(build, cfg.code, len(held), data, *key, "generator").to(guard.device)
         learner = LearningGenerator(
@@ -136,7 +125,7 @@ class DPSinkhorn(Method):
             for step in private.rounds(cfg.steps, learner.state):
                 images, labels = learner.batch(step, cfg.images + cfg.extra)
                 points = images.flatten(1) * 2 - 1
-                clouds = Clouds(cfg, points.detach(), labels.to(points.device))
+                clouds = StepClouds(cfg, points.detach(), labels.to(points.device))
                 slopes = guard.noisy_function(
                     private,
                     partial(clouds.towards, places),
@@ -150,18 +139,18 @@ class DPSinkhorn(Method):
         made = learner.sample(held, cfg.spc)
         return guard.release({"images": made.images, "labels": made.labels})
 
-    def serve(self, cfg: DPSinkhornConfig, plan: Plan, parties: Parties) -> Outcome:
-        return pooled(parties.ask(parties.who, Request(numbers={"seed": parties.seed})))
+    def serve(self, ctx: ServerContext[DPSinkhornConfig]) -> Outcome:
+        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))
 
 
-class Clouds:
+class StepClouds:
     """The generated images of a step as the transport sees them: those whose slope is private, and
     the extra ones that take part of their place where the images are compared with themselves."""
 
     def __init__(self, cfg: DPSinkhornConfig, points: Tensor, labels: Tensor) -> None:
         self.cfg, n = cfg, cfg.images
-        self.fake = Cloud(points[:n], labels[:n])
-        others = Cloud(points[cfg.extra :], labels[cfg.extra :])
+        self.fake = PointCloud(points[:n], labels[:n])
+        others = PointCloud(points[cfg.extra :], labels[cfg.extra :])
         self.among = torch.zeros_like(points)  # the slope of W(fake, others) at every image
         self.among[:n] += slope(self.fake, others, cfg.blur, cfg.l1)
         self.among[cfg.extra :] += slope(others, self.fake, cfg.blur, cfg.l1)
@@ -169,7 +158,7 @@ class Clouds:
     def towards(self, places: Tensor, pixels: Tensor, names: Tensor) -> Tensor:
         """The slope of 2 W(fake, real) - W(fake, others) at the fake images, [images, numbers];
         `places` are the generator's labels for the classes' names."""
-        cfg, real = self.cfg, Cloud(pixels.flatten(1) * 2 - 1, places[names].to(pixels.device))
+        cfg, real = self.cfg, PointCloud(pixels.flatten(1) * 2 - 1, places[names].to(pixels.device))
         return 2 * slope(self.fake, real, cfg.blur, cfg.l1) - self.among[: cfg.images]
 
     def of_extra(self) -> Tensor:

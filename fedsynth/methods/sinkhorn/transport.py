@@ -13,14 +13,14 @@ SCALING = 0.5  # every round of Sinkhorn's iteration halves the blur, down to th
 
 
 @dataclass(frozen=True)
-class Cloud:
+class PointCloud:
     """Points of equal weight: rows [n, d] of pixels in [-1, 1], and labels [n]."""
 
     points: Tensor
     labels: Tensor
 
 
-def cost(one: Cloud, other: Cloud, l1_share: float) -> Tensor:
+def cost(one: PointCloud, other: PointCloud, l1_share: float) -> Tensor:
     """|x - y|^2 + l1_share |x - y|_1 over pixels and one-hot labels, [n, m]."""
     squares = torch.cdist(one.points, other.points).square()
     apart = one.labels[:, None] != other.labels[None, :]
@@ -45,7 +45,7 @@ def plan(costs: Tensor, blur: float) -> Tensor:
     return torch.softmax((right - costs) / blur, dim=1)
 
 
-def slope(moved: Cloud, fixed: Cloud, blur: float, l1_share: float) -> Tensor:
+def slope(moved: PointCloud, fixed: PointCloud, blur: float, l1_share: float) -> Tensor:
     """The gradient of the transport cost W(moved, fixed) at the points of the first cloud, the
     plan held fixed; zero where there is nothing to go to."""
     if not len(fixed.points):

@@ -19,11 +19,11 @@ from fedsynth.methods.sketch_teach.queries import (
     COUNT,
     MEANS,
     SPREADS,
-    Question,
+    Query,
     nearest,
 )
 from fedsynth.methods.sketch_teach.representation import NORM, Sketch
-from fedsynth.methods.sketch_teach.shrinkage import Noised, borrowed, shrunk
+from fedsynth.methods.sketch_teach.shrinkage import NoisySymmetricMatrix, borrowed, shrunk
 
 SMALLEST, SMALLEST_CELL = 0.1, 0.02  # of an even share: what no class or cell is taken below
 FAINTEST_CLASS = 0.05 * NORM  # no class is darker than that on average
@@ -32,12 +32,12 @@ LEAST_ENERGY, BESIDE_SHAPES = 0.02, 0.02  # squared: of shapes at least, and of 
 MOST_DIRECTIONS = 150
 DREAMT, LLOYD = 4000, 15  # points of a class that its cells are laid around, and steps of k-means
 
-Ask = Callable[[Question], torch.Tensor]
+Ask = Callable[[Query], torch.Tensor]
 """From a question to the answer."""
 
 
 @dataclass(frozen=True)
-class Portrait:
+class ClassModel:
     """What is known of one class: a mixture of Gaussians over points."""
 
     sketch: Sketch
@@ -58,7 +58,7 @@ class Portrait:
         return self.sketch.pictured(points, side)
 
 
-class Sitting:
+class ClassModelEstimator:
     """The questions to some classes, one after another, and what their answers say."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Sitting:
         self._noise, self._records = [times * m for m in multipliers], records
         self._known: dict[str, torch.Tensor] = {}
 
-    def portraits(self, cells: int, generator: torch.Generator) -> dict[int, Portrait]:
+    def portraits(self, cells: int, generator: torch.Generator) -> dict[int, ClassModel]:
         """Every class, in one part or in `cells`."""
         counts, means, energies = self._means()
         overall = float((counts * energies).sum() / counts.sum())
@@ -90,7 +90,7 @@ class Sitting:
         else:
             inside = self._cells(spreads, counts, cells, generator)
         return {
-            name: Portrait(
+            name: ClassModel(
                 self._sketch,
                 weights.float(),
                 (mean + shift @ basis.T).float(),
@@ -99,9 +99,9 @@ class Sitting:
             for name, mean, (weights, shift, spread) in zip(self._names, means, inside, strict=True)
         }
 
-    def _put(self, kind: str) -> tuple[Question, torch.Tensor]:
+    def _put(self, kind: str) -> tuple[Query, torch.Tensor]:
         known = {name: value.float() for name, value in self._known.items()}
-        question = Question(kind, self._sketch, self._names, known)
+        question = Query(kind, self._sketch, self._names, known)
         return question, self._ask(question).double().cpu()
 
     def _means(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -141,14 +141,16 @@ class Sitting:
         """Directions times deviations of each class, in the basis."""
         return [borrowed(own, common) for own in self._moments(SPREADS, squared, counts)]
 
-    def _moments(self, kind: str, squared: torch.Tensor, counts: torch.Tensor) -> list[Noised]:
+    def _moments(
+        self, kind: str, squared: torch.Tensor, counts: torch.Tensor
+    ) -> list[NoisySymmetricMatrix]:
         """Second moments around the means of classes, clipped to these squared radii."""
         self._known["radii"] = squared.sqrt().expand(len(self._names))[:, None]
         question, matrices = self._put(kind)
         noise = self._noise[question.number] / math.sqrt(2)
         units = (squared / counts).tolist()
         return [
-            Noised(unit * symmetric(matrix), unit * noise)
+            NoisySymmetricMatrix(unit * symmetric(matrix), unit * noise)
             for unit, matrix in zip(units, matrices, strict=True)
         ]
 
@@ -215,7 +217,7 @@ def cell_of(
     shift = matrix[:-1, -1] * radius / CELL_COUNT / size
     shift = shrunk(shift, noise * radius / CELL_COUNT / size)
     moment = matrix[:-1, :-1] * squared / size - torch.outer(shift, shift)
-    return size, shift, borrowed(Noised(moment, noise * squared / size), expected)
+    return size, shift, borrowed(NoisySymmetricMatrix(moment, noise * squared / size), expected)
 
 
 def symmetric(matrix: torch.Tensor) -> torch.Tensor:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, DataFacts, Task
 from fedsynth.core.settings import setting
-from fedsynth.methods.dpdc.condensation import NONE, WAYS, Condensation
+from fedsynth.core.types import Budget, DatasetInfo, Stage
+from fedsynth.methods.dpdc.condensation import NONE, WAYS, CondensationConfig
 from fedsynth.methods.sketch_teach.linear_teacher import multipliers
 from fedsynth.methods.sketch_teach.representation import Sketch
-from fedsynth.nn.transforms.image_priors import PRIORS, Prior, prior
+from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, prior
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 
 SHAPE = (1, 28, 28)
@@ -49,7 +49,7 @@ FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
 """What is less below epsilon 1: by how much at a tenth of the budget, and the least there is."""
 
 
-def unfit(data: DataFacts) -> str:
+def unfit(data: DatasetInfo) -> str:
     """Why such data cannot be sketched; empty where they can."""
     if data.shape == SHAPE:
         return ""
@@ -117,16 +117,16 @@ class SketchTeachConfig:
         """Images a class of the large set, where a small one is made of it."""
         return None if self.optimise == NONE else self.optimise_from
 
-    def condensation(self, spc: int) -> Condensation:
+    def condensation(self, spc: int) -> CondensationConfig:
         """How a small set of so many images a class is made."""
-        return Condensation(self.optimise, spc, self.optimise_steps, self.width)
+        return CondensationConfig(self.optimise, spc, self.optimise_steps, self.width)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Every number of one release."""
 
-    prior: Prior
+    prior: ImagePrior
     sketch: Sketch
     cells: int
     share: float
@@ -142,24 +142,24 @@ class Recipe:
 
     @staticmethod
     def of(
-        cfg: SketchTeachConfig, task: Task, budget: Budget, records: int, noises: int = 1
+        cfg: SketchTeachConfig, stage: Stage, budget: Budget, records: int, noises: int = 1
     ) -> Recipe:
         """What a sum over `records` records allows under this budget, when it carries the noise
         `noises` times.
 
         Between the two budgets that settings were chosen at, they follow the logarithm of epsilon;
         a sum over fewer records a class drowns in noise as under a smaller epsilon."""
-        if why := unfit(task.data):
-            raise UserError(f"sketch_teach cannot release data={task.data.name}: {why}.")
-        kind = KINDS.get(task.data.name)
-        usual = USUAL * max(1, len(task.classes)) * math.sqrt(noises)
+        if why := unfit(stage.data):
+            raise UserError(f"sketch_teach cannot release data={stage.data.name}: {why}.")
+        kind = KINDS.get(stage.data.name)
+        usual = USUAL * max(1, len(stage.classes)) * math.sqrt(noises)
         strength = budget.epsilon * records / usual
         place = math.log10(max(strength, 1e-6))
         low, high = CHOSEN[kind or CLOTHES]
         chosen = {name: _between(name, low[name], high[name], place) for name in low}
-        apart = kind == DIGITS and len(task.classes) < task.data.classes
+        apart = kind == DIGITS and len(stage.classes) < stage.data.classes
         chosen["temperature"] = DIGITS_APART if apart else TEMPERATURE
-        chosen |= LONE if _lone(cfg, task) else {}
+        chosen |= LONE if _lone(cfg, stage) else {}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         automatic = HAND_WRITTEN[kind] if kind else "none"
         usual_pose = POSE[kind] if kind else "none"
@@ -186,10 +186,10 @@ class Recipe:
         )
 
 
-def _lone(cfg: SketchTeachConfig, task: Task) -> bool:
+def _lone(cfg: SketchTeachConfig, stage: Stage) -> bool:
     """Whether a teacher would know one class alone."""
-    others = set(task.seen) - set(task.classes) if cfg.negatives else set()
-    return len(task.classes) == 1 and not others
+    others = set(stage.seen) - set(stage.classes) if cfg.negatives else set()
+    return len(stage.classes) == 1 and not others
 
 
 def _few(cfg: SketchTeachConfig) -> int:

@@ -16,24 +16,16 @@ from functools import partial
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import (
-    Arrays,
-    Budget,
-    DataFacts,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-)
-from fedsynth.methods.common.noise_placement import NoiseAt, party_sum, placed
+from fedsynth.core.messages import Arrays, Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, DatasetInfo, Stage
+from fedsynth.methods.common.noise_placement import NoiseAt, aggregate_parties, with_noise_placement
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.class_model import MOST_DIRECTIONS
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
-from fedsynth.methods.sketch_teach.queries import QUESTIONS, Question
+from fedsynth.methods.sketch_teach.queries import QUESTIONS, Query
 from fedsynth.methods.sketch_teach.sketch_teach import (
     LAPTOP,
     SMOKE,
@@ -43,11 +35,16 @@ from fedsynth.methods.sketch_teach.sketch_teach import (
     rows_and_places,
     work_of,
 )
-from fedsynth.methods.sketch_teach.synthesis import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.methods.sketch_teach.synthesis import (
+    SetSynthesizer,
+    others_than,
+    portrayed,
+    shown_negatives,
+)
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import NUMBERS
-from fedsynth.privacy.guard import PARTY, Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.guard import PARTY
+from fedsynth.privacy.party_data import PartyData, Records
 from fedsynth.storage.files import atomic_write
 
 TEACH = "teach"
@@ -58,7 +55,7 @@ class SketchTeachJointConfig(SketchTeachConfig, NoiseAt):
     """sketch_teach's settings, and where the noise is added."""
 
 
-class SketchTeachJoint(Method):
+class SketchTeachJoint(Method[SketchTeachJointConfig]):
     """A conversation of 3 or 4 + T rounds about one set of images."""
 
     name = "sketch_teach_joint"
@@ -68,64 +65,58 @@ class SketchTeachJoint(Method):
     paper_convention = "pld"
     presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
-    def unfit(self, data: DataFacts) -> str:
+    def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)
 
     def inherits(self, cfg: SketchTeachJointConfig) -> bool:
         return cfg.negatives > 0
 
     @staticmethod
-    def _recipe(cfg: SketchTeachJointConfig, task: Task, budget: Budget) -> Recipe:
-        noises = len(task.parties) if cfg.at == "party" else 1
-        return Recipe.of(cfg, task, budget, _records(task), noises)
+    def _recipe(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Recipe:
+        noises = len(stage.parties) if cfg.at == "party" else 1
+        return Recipe.of(cfg, stage, budget, _records(stage), noises)
 
-    def plan(self, cfg: SketchTeachJointConfig, task: Task, budget: Budget) -> Plan:
-        recipe = self._recipe(cfg, task, budget)
+    def plan(self, cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Plan:
+        recipe = self._recipe(cfg, stage, budget)
         event = event_of(recipe)
         with torch.device("meta"):
-            net = PoolNet(cfg.width, len(task.seen), task.data.shape[-1])
+            net = PoolNet(cfg.width, len(stage.seen), stage.data.shape[-1])
         width = net.features + (NUMBERS if cfg.scattering else 0)
-        gradients = 4 * len(task.seen) * (width + 1) * recipe.steps
+        gradients = 4 * len(stage.seen) * (width + 1) * recipe.steps
         features = 4 * (width * (width + 1) + sum(p.numel() for p in net.parameters()))
         parties = tuple(
-            placed(
+            with_noise_placement(
                 cfg,
-                task,
+                stage,
                 PartyPlan(
-                    facts.party,
-                    facts.records,
+                    info.party,
+                    info.records,
                     event,
                     steps=len(recipe.sketch_multipliers) + recipe.steps,
                     noise_multiplier=recipe.teacher_multiplier,
-                    bytes_up=4 * answers_of(recipe, len(task.classes)) + gradients,
+                    bytes_up=4 * answers_of(recipe, len(stage.classes)) + gradients,
                     bytes_down=features + gradients,
-                    work=work_of(cfg, facts.records),
+                    cost=work_of(cfg, info.records),
                 ),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         return Plan(
             self.name,
-            task,
+            stage,
             budget,
             parties,
             rounds=len(recipe.sketch_multipliers) + recipe.steps,
-            images=recipe.spc * len(task.classes),
-            curator_work=made_work(cfg, recipe, len(task.classes)),
+            images=recipe.spc * len(stage.classes),
+            server_cost=made_work(cfg, recipe, len(stage.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
 
-    def party(
-        self,
-        cfg: SketchTeachJointConfig,
-        plan: Plan,
-        private: Private,
-        request: Request,
-        guard: Guard,
-    ) -> Release:
-        recipe = self._recipe(cfg, plan.task, plan.budget)
+    def party(self, ctx: PartyContext[SketchTeachJointConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        recipe = self._recipe(cfg, plan.stage, plan.budget)
         if request.kind in QUESTIONS:
-            asked = Question(request.kind, recipe.sketch, plan.task.classes, request.arrays)
+            asked = Query(request.kind, recipe.sketch, plan.stage.classes, request.arrays)
             asked.require_whole(recipe.cells)
             multiplier = recipe.sketch_multipliers[asked.number]
             total = asked.answer(private, guard, noise_multiplier=multiplier, at=cfg.at)
@@ -144,56 +135,57 @@ class SketchTeachJoint(Method):
             )
         return guard.release({"sum": total})
 
-    def serve(self, cfg: SketchTeachJointConfig, plan: Plan, parties: Parties) -> Outcome:
-        task, records = plan.task, _records(plan.task)
-        recipe = self._recipe(cfg, task, plan.budget)
+    def serve(self, ctx: ServerContext[SketchTeachJointConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        stage, records = plan.stage, _records(plan.stage)
+        recipe = self._recipe(cfg, stage, plan.budget)
 
-        def ask(question: Question) -> torch.Tensor:
-            return party_sum(
+        def ask(question: Query) -> torch.Tensor:
+            return aggregate_parties(
                 cfg,
                 plan,
-                parties,
+                ctx,
                 Request(question.kind, question.number, arrays=question.known),
                 shapes={"sum": question.shape},
                 bound=question.bound,
                 noise_multiplier=recipe.sketch_multipliers[question.number],
             ).arrays["sum"]
 
-        key = (parties.seed, self.name, task.stage)
-        times = math.sqrt(len(task.parties)) if cfg.at == PARTY else 1.0
-        models = portrayed(ask, recipe, task.classes, records=records, key=key, times=times)
-        lesson = Lesson(
+        key = (ctx.seed, self.name, stage.index)
+        times = math.sqrt(len(stage.parties)) if cfg.at == PARTY else 1.0
+        models = portrayed(ask, recipe, stage.classes, records=records, key=key, times=times)
+        lesson = SetSynthesizer(
             cfg,
             recipe,
-            task.data,
+            stage.data,
             models,
-            earlier=others_than(task.classes, shown_negatives(cfg, parties.inherited)),
+            earlier=others_than(stage.classes, shown_negatives(cfg, ctx.inherited)),
             key=key,
-            device=parties.device,
+            device=ctx.device,
         )
         own = lesson.features.arrays()  # in the state too: parties go by every bit of them
         features = {**own, "order": torch.tensor(lesson.order)}
         head, digest = lesson.head(), ""
-        for step in parties.rounds(recipe.steps, {**head.state, **own}):
+        for step in ctx.rounds(recipe.steps, {**head.state, **own}):
             digest = digest or features_digest(features)
             arrays = {"weights": head.weights, **(features if step == 0 else {})}
             number = len(QUESTIONS) + step
             request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})
-            total = party_sum(
+            total = aggregate_parties(
                 cfg,
                 plan,
-                parties,
+                ctx,
                 request,
                 shapes={"sum": head.weights.shape},
                 bound=cfg.clip,
                 noise_multiplier=recipe.teacher_multiplier,
             ).arrays["sum"]
-            head.step(step, lesson.mean_gradient(head.weights, total.to(parties.device), records))
+            head.step(step, lesson.mean_gradient(head.weights, total.to(ctx.device), records))
         return lesson.released(head.result())
 
 
-def _records(task: Task) -> int:
-    return sum(facts.records for facts in task.parties)
+def _records(stage: Stage) -> int:
+    return sum(info.records for info in stage.parties)
 
 
 def answers_of(recipe: Recipe, classes: int) -> int:
@@ -208,7 +200,7 @@ def features_digest(arrays: Arrays) -> str:
     return Request("features", arrays=arrays).digest()
 
 
-def keep_features(private: Private, request: Request) -> None:
+def keep_features(private: PartyData, request: Request) -> None:
     """Keep the features that came with this request, if any did, at home."""
     arrays = {name: value for name, value in request.arrays.items() if name != "weights"}
     if arrays:
@@ -218,7 +210,7 @@ def keep_features(private: Private, request: Request) -> None:
 
 
 def _rows(
-    cfg: SketchTeachConfig, private: Private, digest: str, device: torch.device, records: Records
+    cfg: SketchTeachConfig, private: PartyData, digest: str, device: torch.device, records: Records
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows of the records under features that this party was sent before."""
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from fedsynth.core.model import Arrays
+from fedsynth.core.messages import Arrays
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import scattering
 

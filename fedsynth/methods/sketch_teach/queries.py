@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays
+from fedsynth.core.messages import Arrays
 from fedsynth.methods.sketch_teach.linear_teacher import places_in
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms.second_moments import Rows
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 
 COUNT, CELL_COUNT = 0.3, 0.5  # weights of a record's count beside its point
 AT_ONCE = 2048
@@ -32,7 +32,7 @@ MEANS, COMMON, SPREADS, CELLS = QUESTIONS = ("means", "common", "spreads", "cell
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """One question about some classes, and what it depends on besides the records."""
 
     kind: str
@@ -87,7 +87,7 @@ class Question:
         return groups[self.kind], width, width
 
     def answer(
-        self, private: Private, guard: Guard, *, noise_multiplier: float, at: str
+        self, private: PartyData, guard: Guard, *, noise_multiplier: float, at: str
     ) -> torch.Tensor:
         """What a party says: a noised sum of contributions no longer than `bound`."""
         if self.kind == MEANS:

@@ -18,7 +18,7 @@ LEAST_OF_COMMON = 0.05  # of the common spread that a class has at least
 
 
 @dataclass(frozen=True)
-class Noised:
+class NoisySymmetricMatrix:
     """A symmetric matrix, float64, whose entries off the diagonal carry noise of this deviation and
     those on it sqrt 2 times as much: noise that looks alike from every side."""
 
@@ -42,7 +42,7 @@ class Noised:
         return true, vectors[:, kept]
 
 
-def borrowed(own: Noised, expected: torch.Tensor) -> torch.Tensor:
+def borrowed(own: NoisySymmetricMatrix, expected: torch.Tensor) -> torch.Tensor:
     """Directions times deviations, one a row, of a class (or a part of one) whose moment was
     expected to be like `expected`, a matrix or the diagonal of one, but for its size.
 

@@ -19,37 +19,32 @@ from functools import partial
 import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.model import (
-    Budget,
-    DataFacts,
-    Method,
-    Outcome,
-    Parties,
-    PartyFacts,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    SyntheticSet,
-    Task,
-    Work,
-)
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
 from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors, places_in
-from fedsynth.methods.sketch_teach.queries import Question
-from fedsynth.methods.sketch_teach.synthesis import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.methods.sketch_teach.queries import Query
+from fedsynth.methods.sketch_teach.synthesis import (
+    SetSynthesizer,
+    others_than,
+    portrayed,
+    shown_negatives,
+)
 from fedsynth.nn.classifiers.poolnet import BATCH
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.guard import PARTY, Guard
-from fedsynth.privacy.party_data import Private, Records, recall
+from fedsynth.privacy.guard import PARTY
+from fedsynth.privacy.party_data import Records, recall
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
 TEST = {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3}
 LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
 
 
-class SketchTeach(Method):
+class SketchTeach(Method[SketchTeachConfig]):
     """One-shot: the party sketches, learns features from the sketch, teaches, labels, releases."""
 
     name = "sketch_teach"
@@ -61,55 +56,54 @@ class SketchTeach(Method):
     paper_convention = "pld"
     presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
-    def unfit(self, data: DataFacts) -> str:
+    def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)
 
     def inherits(self, cfg: SketchTeachConfig) -> bool:
         return cfg.negatives > 0
 
-    def plan(self, cfg: SketchTeachConfig, task: Task, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, task, facts, budget) for facts in task.parties)
+    def plan(self, cfg: SketchTeachConfig, stage: Stage, budget: Budget) -> Plan:
+        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
         images = sum(
-            recipe_of(cfg, task, facts, budget).spc * len(facts.class_counts)
-            for facts in task.parties
+            recipe_of(cfg, stage, info, budget).spc * len(info.class_counts)
+            for info in stage.parties
         )
-        return Plan(self.name, task, budget, parties, images=images, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, images=images, assumes=assumes)
 
     def _party_plan(
-        self, cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget
+        self, cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        recipe = recipe_of(cfg, task, facts, budget)
-        image = math.prod(task.data.shape) + 8  # and its label
-        held, strangers = len(facts.class_counts), len(task.seen) - len(task.classes)
-        soft = 4 * task.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
+        recipe = recipe_of(cfg, stage, info, budget)
+        image = math.prod(stage.data.shape) + 8  # and its label
+        held, strangers = len(info.class_counts), len(stage.seen) - len(stage.classes)
+        soft = 4 * stage.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
         return PartyPlan(
-            facts.party,
-            facts.records,
+            info.party,
+            info.records,
             event=event_of(recipe),
             steps=len(recipe.sketch_multipliers) + recipe.steps,
             noise_multiplier=recipe.teacher_multiplier,
             bytes_up=held * recipe.spc * image + soft,
             bytes_down=strangers * min(cfg.negatives, recipe.spc) * image,
-            work=(*work_of(cfg, facts.records), *made_work(cfg, recipe, held)),
+            cost=(*work_of(cfg, info.records), *made_work(cfg, recipe, held)),
         )
 
-    def party(
-        self, cfg: SketchTeachConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        facts, data = private.facts, plan.task.data
-        recipe = recipe_of(cfg, plan.task, facts, plan.budget)
-        classes = held_classes(plan.task, facts)
+    def party(self, ctx: PartyContext[SketchTeachConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        info, data = private.info, plan.stage.data
+        recipe = recipe_of(cfg, plan.stage, info, plan.budget)
+        classes = held_classes(plan.stage, info)
 
-        def ask(question: Question) -> torch.Tensor:
+        def ask(question: Query) -> torch.Tensor:
             multiplier = recipe.sketch_multipliers[question.number]
             return question.answer(private, guard, noise_multiplier=multiplier, at=PARTY)
 
-        key = (request.numbers["seed"], self.name, plan.task.stage, facts.party)
-        models = portrayed(ask, recipe, classes, records=facts.records, key=key)
+        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
+        models = portrayed(ask, recipe, classes, records=info.records, key=key)
         sent = request.arrays
         earlier = SyntheticSet(sent["images"], sent["labels"]) if sent else None
-        lesson = Lesson(
+        lesson = SetSynthesizer(
             cfg,
             recipe,
             data,
@@ -129,15 +123,16 @@ class SketchTeach(Method):
                     noise_multiplier=recipe.teacher_multiplier,
                     call=step,
                 )
-                head.step(step, lesson.mean_gradient(head.weights, total, facts.records))
+                head.step(step, lesson.mean_gradient(head.weights, total, info.records))
         made = lesson.released(head.result())
         soft = {} if made.soft is None else {"soft": made.soft}
         return guard.release({"images": made.images, "labels": made.labels, **soft})
 
-    def serve(self, cfg: SketchTeachConfig, plan: Plan, parties: Parties) -> Outcome:
-        earlier = shown_negatives(cfg, parties.inherited)
+    def serve(self, ctx: ServerContext[SketchTeachConfig]) -> Outcome:
+        cfg = ctx.config
+        earlier = shown_negatives(cfg, ctx.inherited)
         sent = {} if earlier is None else {"images": earlier.images, "labels": earlier.labels}
-        releases = parties.ask(parties.who, Request(arrays=sent, numbers={"seed": parties.seed}))
+        releases = ctx.ask(ctx.parties, Request(arrays=sent, numbers={"seed": ctx.seed}))
         return SyntheticSet.join(
             [
                 SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays.get("soft"))
@@ -146,17 +141,17 @@ class SketchTeach(Method):
         )
 
 
-def recipe_of(cfg: SketchTeachConfig, task: Task, facts: PartyFacts, budget: Budget) -> Recipe:
+def recipe_of(cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget) -> Recipe:
     """The recipe of a party that releases alone."""
-    held = held_classes(task, facts)
-    earlier = tuple(name for name in task.seen if name not in task.classes)
-    alone = Task(task.data, 0, 1, (facts,), held, (*earlier, *held))
-    return Recipe.of(cfg, alone, budget, facts.records)
+    held = held_classes(stage, info)
+    earlier = tuple(name for name in stage.seen if name not in stage.classes)
+    alone = Stage(stage.data, 0, 1, (info,), held, (*earlier, *held))
+    return Recipe.of(cfg, alone, budget, info.records)
 
 
-def held_classes(task: Task, facts: PartyFacts) -> tuple[int, ...]:
+def held_classes(stage: Stage, info: PartyInfo) -> tuple[int, ...]:
     """The classes a party says it holds, in the order of the stage."""
-    return tuple(c for c in task.classes if c in facts.class_counts)
+    return tuple(c for c in stage.classes if c in info.class_counts)
 
 
 def event_of(recipe: Recipe) -> DpEvent:
@@ -178,14 +173,14 @@ def rows_and_places(
     return features(pixels, known), places_in(records.labels, order)
 
 
-def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[Work, ...]:
+def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[ComputeCost, ...]:
     """Features of so many images, each about a forward pass, and so many steps of training."""
-    training = Work("train", cfg.width, BATCH, images // (3 * BATCH) + steps)
-    return (training, Work("scattering", 1, images, 1)) if cfg.scattering else (training,)
+    training = ComputeCost("train", cfg.width, BATCH, images // (3 * BATCH) + steps)
+    return (training, ComputeCost("scattering", 1, images, 1)) if cfg.scattering else (training,)
 
 
-def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[Work, ...]:
+def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[ComputeCost, ...]:
     """The pool-net's training, and what it takes to make the set."""
     images = classes * (cfg.pool + (cfg.drawn or recipe.spc))
-    small = () if cfg.drawn is None else cfg.condensation(recipe.spc).work(classes)
+    small = () if cfg.drawn is None else cfg.condensation(recipe.spc).cost(classes)
     return (*work_of(cfg, images, cfg.pool_steps), *small)

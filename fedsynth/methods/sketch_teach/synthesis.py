@@ -13,10 +13,11 @@ from dataclasses import replace
 import torch
 from torch.nn import functional
 
-from fedsynth.core.model import DataFacts, Outcome, SyntheticSet
+from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.common.class_indices import every_place
-from fedsynth.methods.sketch_teach.class_model import Ask, Portrait, Sitting
+from fedsynth.methods.sketch_teach.class_model import Ask, ClassModel, ClassModelEstimator
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import (
     FeatureMap,
@@ -41,10 +42,10 @@ def portrayed(
     records: int,
     key: tuple[object, ...],
     times: float = 1.0,
-) -> dict[int, Portrait]:
+) -> dict[int, ClassModel]:
     """The classes behind the answers to this recipe's questions, `times` as noisy as one party's;
     `records` are those of all of them."""
-    sitting = Sitting(
+    sitting = ClassModelEstimator(
         ask,
         recipe.sketch,
         classes,
@@ -56,7 +57,7 @@ def portrayed(
 
 
 def pictures(
-    models: Sequence[Portrait],
+    models: Sequence[ClassModel],
     each: int,
     recipe: Recipe,
     *,
@@ -81,15 +82,15 @@ def _pieces(n: int) -> list[int]:
     return [min(DRAWN_AT_ONCE, n - at) for at in range(0, n, DRAWN_AT_ONCE)]
 
 
-class Lesson:
+class SetSynthesizer:
     """From class models to a feature map and a first head, and from a taught head to a set."""
 
     def __init__(
         self,
         cfg: SketchTeachConfig,
         recipe: Recipe,
-        data: DataFacts,
-        models: Mapping[int, Portrait],
+        data: DatasetInfo,
+        models: Mapping[int, ClassModel],
         *,
         earlier: SyntheticSet | None,
         key: tuple[object, ...],

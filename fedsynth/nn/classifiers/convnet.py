@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import DatasetInfo
 
 Shape = tuple[int, int, int]
 
@@ -62,14 +62,16 @@ def _block(inputs: int, width: int, padding: int) -> tuple[nn.Module, ...]:
     )
 
 
-def make_convnet(width: int, data: DataFacts | Shape, classes: int, *key_parts: object) -> ConvNet:
+def make_convnet(
+    width: int, data: DatasetInfo | Shape, classes: int, *key_parts: object
+) -> ConvNet:
     """A `ConvNet` with PyTorch's default initialisation whose weights depend on the key alone."""
-    shape = data.shape if isinstance(data, DataFacts) else data
+    shape = data.shape if isinstance(data, DatasetInfo) else data
     with default_seed(*key_parts):
         return ConvNet(width, classes, shape)
 
 
-def bare_convnet(width: int, data: DataFacts) -> ConvNet:
+def bare_convnet(width: int, data: DatasetInfo) -> ConvNet:
     """A `ConvNet` over all classes of the data without memory, let alone values: to be measured, or
     to be filled with a state after `to_empty`. Takes nothing from torch's global generator."""
     with torch.device("meta"):
@@ -77,7 +79,7 @@ def bare_convnet(width: int, data: DataFacts) -> ConvNet:
 
 
 def filled_convnet(
-    width: int, data: DataFacts, state: Mapping[str, torch.Tensor], device: torch.device | str
+    width: int, data: DatasetInfo, state: Mapping[str, torch.Tensor], device: torch.device | str
 ) -> ConvNet:
     """A `ConvNet` over all classes of the data with these values, as a copy of its own."""
     net = bare_convnet(width, data).to_empty(device=device)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import DatasetInfo
 
 Shape = tuple[int, int, int]
 
@@ -99,7 +99,7 @@ def make_generator(
     kind: Callable[[int, int, Shape], nn.Module],
     code: int,
     classes: int,
-    data: DataFacts,
+    data: DatasetInfo,
     *key: object,
 ) -> nn.Module:
     """A generator with PyTorch's default initialisation whose weights depend on the key alone."""

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
 from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import DatasetInfo
 from fedsynth.nn.gan.conv_generators import Shape, with_labels
 
 INIT_STD = 0.02
@@ -77,7 +77,7 @@ def _doubled(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def make_label_dcgan(
-    code: int, classes: int, data: DataFacts, hidden: int, channels: int, *key: object
+    code: int, classes: int, data: DatasetInfo, hidden: int, channels: int, *key: object
 ) -> LabelDCGAN:
     """A generator whose weights depend on the key alone."""
     with default_seed(*key):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsynth.nn.classifiers.convnet import ConvNet
-from fedsynth.nn.per_example.fused_first_block import FirstBlock
+from fedsynth.nn.per_example.fused_first_block import FusedConvNormReluPool
 from fedsynth.nn.per_example.layers import Convolution, Flatten, Layer, MeanPool, Norm, Relu
 
 POOL = 2  # side of a ConvNet's pooling windows
@@ -102,8 +102,8 @@ class LinearFeatures:
         return (slopes @ self._layer.weight).view(self._shape)
 
 
-class _FirstBlock(FirstBlock):
-    """`FirstBlock` with the gradient at the image.
+class _FirstBlock(FusedConvNormReluPool):
+    """`FusedConvNormReluPool` with the gradient at the image.
 
     With z the normalised convolution, u its patches and G the gradient at z where ReLU let it
     through (times the norm's scale), instance norm gives K'(G - mean(G z) z - mean(G)) / std at the

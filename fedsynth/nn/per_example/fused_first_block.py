@@ -14,7 +14,7 @@ from fedsynth.nn.per_example.layers import Layer, add, aten, norm_channels, weig
 _CACHED = 1 << 19  # numbers of an activation worked on at a time where it is reused at once
 
 
-class FirstBlock(Layer):
+class FusedConvNormReluPool(Layer):
     """[convolution, instance norm, ReLU, mean pool] of the image itself, as one layer.
 
     An image has few channels, so the patches under the kernel are few rows: with the patches

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsynth.nn.per_example.sequential import Chain, NotAChain
+from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs and labels of a batch to one loss a record, each a function of its record alone."""
@@ -67,14 +67,16 @@ def logits(model: nn.Module, images: Tensor, *, chunk: int = 50) -> Tensor:
     return torch.cat([chain.forward(x, keep=False) for x in images.split(chunk)])
 
 
-def _chain(model: nn.Module, images: Tensor, compute: torch.dtype | None = None) -> Chain | None:
+def _chain(
+    model: nn.Module, images: Tensor, compute: torch.dtype | None = None
+) -> LayerSequence | None:
     """The hand-written layers, where there are any and they are the faster way: on a CPU."""
     weight = next(model.parameters(), None)
     if weight is None or weight.device.type != "cpu":
         return None
     try:
-        return Chain(model, images.shape[1:], compute or weight.dtype, summed=True)
-    except NotAChain:
+        return LayerSequence(model, images.shape[1:], compute or weight.dtype, summed=True)
+    except UnsupportedModel:
         return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from fedsynth.nn.per_example.fused_first_block import FirstBlock
+from fedsynth.nn.per_example.fused_first_block import FusedConvNormReluPool
 from fedsynth.nn.per_example.gradient_rows import Rows
 from fedsynth.nn.per_example.layers import (
     Convolution,
@@ -28,17 +28,17 @@ _NORMS = (nn.GroupNorm, nn.InstanceNorm2d)
 _ON_PLANES = (nn.Conv2d, nn.AvgPool2d, *_NORMS)
 
 
-class NotAChain(Exception):
+class UnsupportedModel(Exception):
     """This network cannot be run layer by layer; the text says why."""
 
 
-class Chain:
+class LayerSequence:
     """The layers of a network in the order they run, each used once and each hand-written.
 
     `weights` are those of `model` at this moment in the order of the layers, `parameters` the same
     in the order of `model.parameters()`. `shape` is that of one record, since some layers are only
     possible for some shapes. A `summed` chain is quicker where only `gradients` will be asked for.
-    Raises `NotAChain` where automatic differentiation has to do the work.
+    Raises `UnsupportedModel` where automatic differentiation has to do the work.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Chain:
     ) -> None:
         for part in model.modules():
             if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
-                raise NotAChain(f"its {type(part).__name__} has hooks")
+                raise UnsupportedModel(f"its {type(part).__name__} has hooks")
         modules = [m for m in _in_order(model) if type(m) is not nn.Identity]
         for module in modules:
             _check(module)
@@ -106,13 +106,15 @@ def _in_order(model: nn.Module) -> list[nn.Module]:
     try:
         nodes = list(fx.Tracer().trace(model).nodes)
     except Exception as error:  # a tracer runs the user's code: anything may come out
-        raise NotAChain(f"its forward cannot be traced: {error}") from error
+        raise UnsupportedModel(f"its forward cannot be traced: {error}") from error
     steps = nodes[1:-1]
     for node, before in zip(nodes[1:], nodes, strict=False):
         if node.op not in {"output", "call_module"}:
-            raise NotAChain(f"its forward does more than call layers: {node.op} {node.target}")
+            raise UnsupportedModel(
+                f"its forward does more than call layers: {node.op} {node.target}"
+            )
         if node.args != (before,) or node.kwargs:
-            raise NotAChain(f"its layers are not one chain: {node.target}")
+            raise UnsupportedModel(f"its layers are not one chain: {node.target}")
     return [model.get_submodule(str(node.target)) for node in steps]
 
 
@@ -137,7 +139,7 @@ def _check(module: nn.Module) -> None:
     else:
         possible = kind in {nn.Linear, nn.ReLU, nn.GroupNorm}
     if not possible:
-        raise NotAChain(f"no hand-written layer for {module}")
+        raise UnsupportedModel(f"no hand-written layer for {module}")
 
 
 def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
@@ -146,22 +148,22 @@ def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
         if isinstance(module, nn.Flatten):
             planes = False
         elif isinstance(module, _ON_PLANES) != planes and not isinstance(module, nn.ReLU):
-            raise NotAChain(f"{module} gets records of an unusual shape")
+            raise UnsupportedModel(f"{module} gets records of an unusual shape")
 
 
 def _check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
     ours, theirs = [id(w) for w in weights], [id(p) for p in parameters]
     if len(set(ours)) != len(ours) or set(ours) != set(theirs):
-        raise NotAChain("a weight is shared, or used outside the layers")
+        raise UnsupportedModel("a weight is shared, or used outside the layers")
     if not all(w.requires_grad for w in weights):
-        raise NotAChain("some weights are frozen")
+        raise UnsupportedModel("some weights are frozen")
     if len({(w.dtype, w.device) for w in weights}) > 1:
-        raise NotAChain("its weights have several types or devices")
+        raise UnsupportedModel("its weights have several types or devices")
 
 
 def _first_block(
     modules: list[nn.Module], shape: Sequence[int], compute: torch.dtype
-) -> FirstBlock | None:
+) -> FusedConvNormReluPool | None:
     match modules[:4]:
         case [
             nn.Conv2d() as convolution,
@@ -169,7 +171,7 @@ def _first_block(
             nn.ReLU(),
             nn.AvgPool2d() as pool,
         ]:
-            block = FirstBlock(convolution, norm, _side(pool), compute)
+            block = FusedConvNormReluPool(convolution, norm, _side(pool), compute)
             simple = convolution.stride == (1, 1) and convolution.dilation == (1, 1)
             simple = simple and norm_groups(norm) == convolution.out_channels
             few = convolution.weight[0].numel() <= _FEW_PATCH_ROWS

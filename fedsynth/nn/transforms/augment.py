@@ -22,9 +22,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import unknown
+from fedsynth.core.types import DatasetInfo
 
 PAD = 4  # of protocol P's crop
+NO_FLIP_DATASETS = ("mnist",)  # a mirrored digit is another sign
 DSA_OPERATIONS = ("color", "crop", "cutout", "flip", "scale", "rotate")
 
 
@@ -242,3 +245,11 @@ def _cutout(x: torch.Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor
         masks.append((place >= 0) & (place < hole))
     keep = ~(masks[0][:, None, :, None] & masks[1][:, None, None, :])
     return x * keep.to(x)
+
+
+def dsa_operations(info: DatasetInfo) -> tuple[str, ...]:
+    """The operations that DSA draws from for this data set; none for tables."""
+    if info.kind == DataKind.TABLE:
+        return ()
+    plain = ("color", "crop", "cutout", "scale", "rotate")
+    return plain if info.name in NO_FLIP_DATASETS else (*plain, "flip")

@@ -24,7 +24,7 @@ Images = torch.Tensor
 
 
 @dataclass(frozen=True)
-class Prior:
+class ImagePrior:
     """How bright samples are, and how they are made sharper or more varied."""
 
     name: str
@@ -153,18 +153,20 @@ def _uniform(images: Images, generator: torch.Generator, low: float, high: float
     return values.to(images)
 
 
-PRIORS: Mapping[str, Prior] = {
+PRIORS: Mapping[str, ImagePrior] = {
     prior.name: prior
     for prior in (
-        Prior("none", "nothing is known", to_norm, unchanged),
-        Prior("strokes", "ink or paper: digits, letters, signs", to_full_ink, strokes),
-        Prior("pen", "drawn with one pen, whose line does not fade", to_full_ink, pen),
-        Prior("textures", "things of one outline and many surfaces: clothes", to_norm, textures),
+        ImagePrior("none", "nothing is known", to_norm, unchanged),
+        ImagePrior("strokes", "ink or paper: digits, letters, signs", to_full_ink, strokes),
+        ImagePrior("pen", "drawn with one pen, whose line does not fade", to_full_ink, pen),
+        ImagePrior(
+            "textures", "things of one outline and many surfaces: clothes", to_norm, textures
+        ),
     )
 }
 
 
-def prior(name: str) -> Prior:
+def prior(name: str) -> ImagePrior:
     """The prior of this name."""
     if name not in PRIORS:
         raise unknown("prior", name, PRIORS)

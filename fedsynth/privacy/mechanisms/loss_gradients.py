@@ -10,14 +10,14 @@ from torch import nn
 
 from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.accounting.events import gaussian, poisson
-from fedsynth.privacy.charging import CURATOR, Till
+from fedsynth.privacy.charging import CURATOR, Charger
 from fedsynth.privacy.clipping import clipped_gradient_sum
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.party_data import Private, open_for_guard
-from fedsynth.privacy.subsets import OfClass
+from fedsynth.privacy.party_data import PartyData, open_for_guard
+from fedsynth.privacy.subsets import ClassSubset
 
 
-class LossGradientMechanisms(Till):
+class LossGradientMechanisms(Charger):
     """The mechanism for gradients that are not those of a classifier."""
 
     if TYPE_CHECKING:  # of the guard
@@ -30,7 +30,7 @@ class LossGradientMechanisms(Till):
 
     def noisy_loss_gradient(
         self,
-        private: Private,
+        private: PartyData,
         model: nn.Module,
         inputs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         loss: Loss,
@@ -38,7 +38,7 @@ class LossGradientMechanisms(Till):
         clip: float,
         noise_multiplier: float,
         sampling_rate: float,
-        of_class: OfClass | None = None,
+        of_class: ClassSubset | None = None,
         call: int = 0,
     ) -> list[torch.Tensor]:
         """Clipped gradient sum of a Poisson sample plus N(0, (noise_multiplier clip)^2).

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedsynth.privacy.accounting.events import gaussian, poisson
-from fedsynth.privacy.charging import CURATOR, Till
+from fedsynth.privacy.charging import CURATOR, Charger
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.party_data import Private, open_for_guard
+from fedsynth.privacy.party_data import PartyData, open_for_guard
 
 
-class SampleFunctionMechanisms(Till):
+class SampleFunctionMechanisms(Charger):
     """The mechanism for values that are no sum over records."""
 
     if TYPE_CHECKING:  # of the guard
@@ -27,7 +27,7 @@ class SampleFunctionMechanisms(Till):
 
     def noisy_function(
         self,
-        private: Private,
+        private: PartyData,
         function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         *,
         shape: Sequence[int],

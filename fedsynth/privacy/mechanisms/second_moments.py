@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import Till
+from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.noise import NoiseStream
 from fedsynth.privacy.outer_products import clipped_outer_sum
-from fedsynth.privacy.party_data import Private, Sealed, open_for_guard
+from fedsynth.privacy.party_data import PartyData, Sealed, open_for_guard
 
 Rows = tuple[torch.Tensor, torch.Tensor]
 
 
-class OuterSumMechanisms(Till):
+class OuterSumMechanisms(Charger):
     """The mechanism for matrices that records of one group add up to."""
 
     if TYPE_CHECKING:  # of the guard
@@ -30,7 +30,7 @@ class OuterSumMechanisms(Till):
 
     def noisy_second_moments(
         self,
-        private: Private,
+        private: PartyData,
         rows: Sealed[Rows],
         *,
         groups: int,

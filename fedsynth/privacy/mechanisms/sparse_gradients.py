@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fedsynth.data.normalization import Scale
+from fedsynth.data.normalization import Normalizer
 from fedsynth.privacy.accounting.events import gaussian, poisson
-from fedsynth.privacy.charging import Till
+from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.party_data import Private, open_for_guard
+from fedsynth.privacy.party_data import PartyData, open_for_guard
 from fedsynth.privacy.sparsification import reach, sparse_gradient_sum
 
 
-class SparseGradientMechanisms(Till):
+class SparseGradientMechanisms(Charger):
     """The mechanism for sparsified gradients."""
 
     if TYPE_CHECKING:  # of the guard
@@ -30,9 +30,9 @@ class SparseGradientMechanisms(Till):
 
     def noisy_sparse_gradient(
         self,
-        private: Private,
+        private: PartyData,
         model: nn.Module,
-        scale: Scale,
+        scale: Normalizer,
         *,
         clip: float,
         rule: str,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedsynth.core.model import Release
+from fedsynth.core.messages import Release
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import CURATOR, Till
+from fedsynth.privacy.charging import CURATOR, Charger
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.party_data import Private, Records, open_for_guard
-from fedsynth.privacy.subsets import Part
+from fedsynth.privacy.party_data import PartyData, Records, open_for_guard
+from fedsynth.privacy.subsets import Subset
 
 
-class ImageGradientMechanisms(Till):
+class ImageGradientMechanisms(Charger):
     """The mechanism for upstream gradients."""
 
     if TYPE_CHECKING:  # of the guard
@@ -29,10 +29,10 @@ class ImageGradientMechanisms(Till):
 
     def noisy_image_gradients(
         self,
-        private: Private,
+        private: PartyData,
         gradients: Callable[[Records], torch.Tensor],
         *,
-        part: Part,
+        part: Subset,
         bound: float,
         noise_multiplier: float,
         call: int = 0,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import CURATOR, Till
-from fedsynth.privacy.mechanisms.votes import Tally
+from fedsynth.privacy.charging import CURATOR, Charger
+from fedsynth.privacy.mechanisms.votes import VoteCounts
 from fedsynth.privacy.noise import NoiseStream
 from fedsynth.privacy.party_data import Sealed, open_for_guard
 
 
-class VoteMaximumMechanisms(Till):
+class VoteMaximumMechanisms(Charger):
     """The mechanism for maxima of votes."""
 
     if TYPE_CHECKING:  # of the guard
@@ -26,7 +26,7 @@ class VoteMaximumMechanisms(Till):
         ) -> list[torch.Tensor]: ...  # fmt: skip
 
     def noisy_maxima(
-        self, tally: Sealed[Tally], *, groups: int, noise_multiplier: float, call: int = 0
+        self, tally: Sealed[VoteCounts], *, groups: int, noise_multiplier: float, call: int = 0
     ) -> torch.Tensor:
         """For every image, the largest sum in each of `groups` equal groups of its votes, plus
         Gaussian noise: [images, groups].

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import Till
+from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.party_data import Sealed, open_for_guard
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BallotRule:
+class VoteBounds:
     """What a ballot may hold: at most `entries` whole numbers from `low` to `high` that are not
     zero, of `width` in all."""
 
@@ -61,14 +61,14 @@ class BallotRule:
 
 
 @dataclass(frozen=True)
-class Tally:
+class VoteCounts:
     """Counted ballots: one sum an image. Only `count` and a party's own disk make one."""
 
-    rule: BallotRule
+    rule: VoteBounds
     sums: torch.Tensor  # int32 [images, width]
 
     @staticmethod
-    def count(rule: BallotRule, images: int, stacks: Iterable[torch.Tensor]) -> Tally:
+    def count(rule: VoteBounds, images: int, stacks: Iterable[torch.Tensor]) -> VoteCounts:
         """Add up ballots that come in stacks [teachers, images, width] of small integers. A ballot
         that breaks the rule is not counted, whatever it says."""
         sums = torch.zeros(images, rule.width, dtype=torch.int32)
@@ -76,18 +76,20 @@ class Tally:
             if stack.shape[1:] != sums.shape or stack.is_floating_point():
                 raise ValueError(f"ballots of the form {tuple(stack.shape)} are not {sums.shape}")
             sums += (stack * rule.valid(stack)).sum(0, dtype=torch.int32).cpu()
-        return Tally(rule, sums)
+        return VoteCounts(rule, sums)
 
     @staticmethod
-    def total(tallies: Iterable[Tally]) -> Tally:
+    def total(tallies: Iterable[VoteCounts]) -> VoteCounts:
         """What several counts of different teachers come to; at least one."""
         first, *others = tallies
         if any(other.rule != first.rule for other in others):
             raise ValueError("ballots under different rules cannot be added up")
-        return Tally(first.rule, torch.stack([first.sums, *(t.sums for t in others)]).sum(0).int())
+        return VoteCounts(
+            first.rule, torch.stack([first.sums, *(t.sums for t in others)]).sum(0).int()
+        )
 
 
-class VoteMechanisms(Till):
+class VoteMechanisms(Charger):
     """The mechanism for counted votes."""
 
     if TYPE_CHECKING:  # of the guard
@@ -101,7 +103,7 @@ class VoteMechanisms(Till):
 
     def noisy_votes(
         self,
-        tally: Sealed[Tally],
+        tally: Sealed[VoteCounts],
         *,
         noise_multiplier: float,
         sketch: CountSketch | None = None,
@@ -114,9 +116,10 @@ class VoteMechanisms(Till):
         record must belong to exactly one teacher by a rule that looks at this record alone (a hash
         of it, say), and a teacher's ballots must be a function of its own records and of public
         things. Then one record changes the ballots of one teacher, and with them the sums of all
-        images together by at most `rule.sensitivity(images)` in L2; `Tally.count` leaves out what
-        breaks the rule. The noise has `noise_multiplier` times that as its deviation: it is one
-        Gaussian mechanism a round, the composition of one an image. `at`: as for
+        images together by at most `rule.sensitivity(images)` in L2;
+        `VoteCounts.count` leaves out what breaks the rule. The noise has `noise_multiplier` times
+        that as its deviation: it is one Gaussian mechanism per round, the composition of one per
+        image. `at`: as for
         `noisy_gradient`; the plain sums are whole numbers."""
         streams = self._pay(gaussian(noise_multiplier), call, self._view(at))
         counted = open_for_guard(tally)

@@ -51,7 +51,7 @@ from flwr.supercore.primitives.asymmetric import (
 )
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays
+from fedsynth.core.messages import Arrays
 from fedsynth.privacy.secagg.masking import KEY_BYTES, Keys, agreed_mask, flat, mask_of, unflat
 from fedsynth.storage.files import atomic_write, disk_errors
 
@@ -73,7 +73,7 @@ class _Memory:
     shares: dict[str, tuple[str, str]] = field(default_factory=dict)  # of their seeds and keys
 
 
-class SumParty:
+class SecAggClient:
     """One party's side of one sum; everything it must not forget is in `folder`."""
 
     def __init__(self, folder: Path, party: int, session: str) -> None:

@@ -1,9 +1,9 @@
 """Noise in shares: each party adds a part of the noise, and only the sum is ever seen.
 
-Every party places its clipped sum on a common grid (a whole multiple of `Grid.step`, rounded to the
-nearest), adds Gaussian noise of variance (sigma bound)^2 / shares, itself rounded to the grid, and
-sends whole numbers. These add up exactly, in any order and modulo 2^64, which is what secure
-aggregation can add.
+Every party places its clipped sum on a common grid (a whole multiple of `FixedPointGrid.step`,
+rounded to the nearest), adds Gaussian noise of variance (sigma bound)^2 / shares, itself rounded
+to the grid, and sends whole numbers. These add up exactly, in any order and modulo 2^64, which is
+what secure aggregation can add.
 
 What it costs. One record changes one party's sum by at most `bound`, and what is placed on the grid
 by at most bound + step sqrt(n) in L2, for n numbers (each coordinate is rounded twice, by half a
@@ -43,18 +43,18 @@ LARGEST = 2.0**50  # of one party's numbers, so that thousands add up within 64 
 
 
 @dataclass(frozen=True)
-class Grid:
+class FixedPointGrid:
     """Whole multiples of `step`; `bound` is what a record moves a placed sum by, at most."""
 
     step: float
     bound: float
 
     @staticmethod
-    def of(bound: float, numbers: int) -> Grid:
+    def of(bound: float, numbers: int) -> FixedPointGrid:
         """The grid for a sum of `numbers` numbers that a record moves by `bound`: everybody can
         work it out alike. The step is a power of two, so that placing and reading are exact."""
         step = 2.0 ** math.floor(math.log2(bound / (FINENESS * math.sqrt(numbers))))
-        return Grid(step, bound + step * math.sqrt(numbers))
+        return FixedPointGrid(step, bound + step * math.sqrt(numbers))
 
     def place(self, values: torch.Tensor) -> torch.Tensor:
         """The nearest whole numbers of steps, int64."""
@@ -79,16 +79,18 @@ def add_share(
     stream: NoiseStream,
 ) -> list[torch.Tensor]:
     """`values` on their grid, plus one of `shares` shares of N(0, (noise_multiplier bound)^2)."""
-    grid = Grid.of(bound, sum(value.numel() for value in values))
+    grid = FixedPointGrid.of(bound, sum(value.numel() for value in values))
     deviation = noise_multiplier * grid.bound / math.sqrt(shares) / grid.step
     if deviation**2 < SMOOTH * shares:
         raise UserError(
             f"noise of multiplier {noise_multiplier:g} in {shares} shares is too little for the "
             "grid it is added on; use fewer parties or more noise"
         )
-    placed = [grid.place(value) for value in values]
-    noise = [torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in placed]
-    return [v + n.long().reshape(v.shape) for v, n in zip(placed, noise, strict=True)]
+    with_noise_placement = [grid.place(value) for value in values]
+    noise = [
+        torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in with_noise_placement
+    ]
+    return [v + n.long().reshape(v.shape) for v, n in zip(with_noise_placement, noise, strict=True)]
 
 
 def sum_view(shares: int) -> str:

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import torch
 
-from fedsynth.core.model import Arrays
+from fedsynth.core.messages import Arrays
 from fedsynth.privacy.noise import NoiseStream
 
 Keys = tuple[bytes, bytes]  # the two public keys of a party

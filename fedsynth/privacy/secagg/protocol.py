@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays, Numbers, Release, Request
+from fedsynth.core.messages import Arrays, Numbers, Release, Request
 from fedsynth.core.randomness import numpy_generator
 
 WAYS = ("ideal", "secagg")
@@ -41,10 +41,10 @@ def secure_sum(
 ) -> tuple[dict[str, torch.Tensor], tuple[int, ...]]:
     """The four stages at the curator: the sum, and whose answers are in it. `key` names the public
     randomness that makes parties neighbours."""
-    from fedsynth.privacy.secagg.server import Neighbours, unmasked
+    from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
 
     digest, session = question.digest(), os.urandom(16).hex()
-    near = Neighbours.choose(who, at_least, numpy_generator(*key, "neighbours", question.round))
+    near = NeighbourGraph.choose(who, at_least, numpy_generator(*key, "neighbours", question.round))
 
     def stage(
         kind: str, arrays: Mapping[int, Arrays], more: Numbers | None = None
@@ -103,10 +103,10 @@ def answer_in_stage(
 ) -> Release:
     """A party's side: what it answers in one of the stages. `answer` answers the question itself,
     and `at_least` is how many parties' noise the party counts on."""
-    from fedsynth.privacy.secagg.client import SumParty
+    from fedsynth.privacy.secagg.client import SecAggClient
 
     question = str(request.numbers["question"])
-    side = SumParty(folder, party, str(request.numbers["session"]))
+    side = SecAggClient(folder, party, str(request.numbers["session"]))
     arrays = request.arrays
     if request.kind == SETUP:
         keys = side.setup(question, int(request.numbers["threshold"]))

@@ -13,26 +13,26 @@ from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays
+from fedsynth.core.messages import Arrays
 from fedsynth.privacy.secagg.masking import Keys, agreed_mask, flat, mask_of, unflat
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class NeighbourGraph:
     """Who shares keys with whom: a public graph, in which everybody is a neighbour of himself."""
 
     of: Mapping[int, tuple[int, ...]]
     threshold: int  # shares that open a secret: more than half, so that no two sets can
 
     @staticmethod
-    def choose(parties: Sequence[int], at_least: int, rng: np.random.Generator) -> Neighbours:
+    def choose(parties: Sequence[int], at_least: int, rng: np.random.Generator) -> NeighbourGraph:
         """All of up to 20 parties; of more, a ring in random order, each with the next ones on both
         sides, three times the binary logarithm of the number of parties in all."""
         count = len(parties)
         if count <= 20:
             everybody = tuple(sorted(parties))
             most = max(2, count // 2 + 1, min(2 * count // 3 + 1, at_least))
-            return Neighbours(dict.fromkeys(everybody, everybody), most)
+            return NeighbourGraph(dict.fromkeys(everybody, everybody), most)
         side = int(np.ceil(1.5 * np.log2(count)))
         order = rng.permutation(np.array(sorted(parties)))
         near = {
@@ -41,7 +41,7 @@ class Neighbours:
             )
             for place, party in enumerate(order)
         }
-        return Neighbours(near, 2 * (2 * side + 1) // 3 + 1)
+        return NeighbourGraph(near, 2 * (2 * side + 1) // 3 + 1)
 
 
 def unmasked(
@@ -49,7 +49,7 @@ def unmasked(
     given: Mapping[int, Mapping[int, tuple[bool, bytes]]],
     dropped: Iterable[int],
     public: Mapping[int, Keys],
-    neighbours: Neighbours,
+    neighbours: NeighbourGraph,
 ) -> dict[str, torch.Tensor]:
     """The sum of what the parties of `masked` masked. `given` is what parties gave for unmasking,
     `dropped` are those who shared keys and sent nothing."""

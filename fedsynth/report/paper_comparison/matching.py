@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedsynth.report.paper_comparison.numbers import PaperNumber
+from fedsynth.report.paper_comparison.numbers import Published
 
 ALONE = "one party with all data"  # what every table of the papers is about
 MOST_DIFFERENCES = 3
@@ -15,7 +15,7 @@ AFTER_A_PAPER = ("_joint",)  # endings of our own forms of a published method
 
 
 @dataclass(frozen=True)
-class OurNumber:
+class Measured:
     """One number of a run: the last stage, mean over seeds."""
 
     data: str
@@ -31,11 +31,11 @@ class OurNumber:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Comparison:
     """One of ours beside a printed one, with every dimension in which they differ."""
 
-    ours: OurNumber
-    paper: PaperNumber
+    ours: Measured
+    paper: Published
     differs: tuple[str, ...]
 
 
@@ -51,7 +51,7 @@ def measures(metric: str) -> str:
     return metric.removesuffix("_optimistic_max")
 
 
-def comparable(ours: OurNumber, paper: PaperNumber) -> bool:
+def comparable(ours: Measured, paper: Published) -> bool:
     """The same data, the same method or one that follows it, and the same thing measured."""
     return (
         ours.data == paper.data
@@ -61,7 +61,7 @@ def comparable(ours: OurNumber, paper: PaperNumber) -> bool:
     )
 
 
-def differences(ours: OurNumber, paper: PaperNumber) -> tuple[str, ...]:
+def differences(ours: Measured, paper: Published) -> tuple[str, ...]:
     """The dimensions in which they differ, ours first; none where they may be compared as is."""
     found = []
     if ours.method != paper.method:
@@ -84,10 +84,10 @@ def differences(ours: OurNumber, paper: PaperNumber) -> tuple[str, ...]:
     return tuple(found)
 
 
-def beside(ours: OurNumber, papers: Iterable[PaperNumber]) -> list[Pair]:
+def beside(ours: Measured, papers: Iterable[Published]) -> list[Comparison]:
     """The printed numbers that differ least from one of ours: all that agree in everything (a few
     where there are many), else the nearest few, and none beyond `MOST_DIFFERENCES`."""
-    pairs = [Pair(ours, p, differences(ours, p)) for p in papers if comparable(ours, p)]
+    pairs = [Comparison(ours, p, differences(ours, p)) for p in papers if comparable(ours, p)]
     if not pairs:
         return []
     fewest = min(len(pair.differs) for pair in pairs)
@@ -99,7 +99,7 @@ def beside(ours: OurNumber, papers: Iterable[PaperNumber]) -> list[Pair]:
     return unique[: NEAREST_SHOWN if fewest else EXACT_SHOWN]
 
 
-def _remoteness(pair: Pair) -> tuple[float, ...]:
+def _remoteness(pair: Comparison) -> tuple[float, ...]:
     """Smaller is nearer, among pairs with equally many differences."""
     ours, paper = pair.ours, pair.paper
     return (
@@ -122,15 +122,15 @@ def _ablation(setting: str) -> bool:
     return setting.startswith(("no ", "best over", "sigma", "L=", "I=", "control"))
 
 
-def of_a_run(ours: Sequence[OurNumber], papers: Sequence[PaperNumber]) -> list[Pair]:
+def of_a_run(ours: Sequence[Measured], papers: Sequence[Published]) -> list[Comparison]:
     """All pairs of a run. Of a method and budget only the numbers with the fewest differences are
     shown: thirteen classifiers beside one ConvNet would say nothing."""
-    groups: dict[tuple[str, float, str], list[list[Pair]]] = {}
+    groups: dict[tuple[str, float, str], list[list[Comparison]]] = {}
     for number in ours:
         if pairs := beside(number, papers):
             key = (number.method, number.epsilon, measures(number.metric))
             groups.setdefault(key, []).append(pairs)
-    chosen: list[Pair] = []
+    chosen: list[Comparison] = []
     for found in groups.values():
         fewest = min(len(pairs[0].differs) for pairs in found)
         best = [pairs for pairs in found if len(pairs[0].differs) == fewest]

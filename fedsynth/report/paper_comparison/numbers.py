@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("paper_numbers.csv")
 
 
 @dataclass(frozen=True)
-class PaperNumber:
+class Published:
     """One printed number."""
 
     source: str
@@ -46,14 +46,14 @@ class PaperNumber:
 
 
 @functools.cache
-def paper_numbers() -> tuple[PaperNumber, ...]:
+def paper_numbers() -> tuple[Published, ...]:
     """All of them, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(_number(row) for row in csv.DictReader(file))
 
 
-def _number(row: dict[str, str]) -> PaperNumber:
-    return PaperNumber(
+def _number(row: dict[str, str]) -> Published:
+    return Published(
         row["source"],
         row["table"],
         row["data"],

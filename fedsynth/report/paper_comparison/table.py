@@ -19,7 +19,7 @@ import pandas as pd
 
 from fedsynth.core.errors import UserError
 from fedsynth.report import html
-from fedsynth.report.paper_comparison.matching import ALONE, OurNumber, Pair, of_a_run
+from fedsynth.report.paper_comparison.matching import ALONE, Comparison, Measured, of_a_run
 from fedsynth.report.paper_comparison.numbers import paper_numbers
 from fedsynth.report.summary import MISSING, epsilon_words, frame
 from fedsynth.storage.metrics import Metric
@@ -31,7 +31,7 @@ _JUDGED = re.compile(r"accuracy_(?P<protocol>[A-Z]|none)_(?P<name>\w+)")
 AVERAGE = "average"
 
 
-def our_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[OurNumber]:
+def our_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Measured]:
     """What a run reached after its last stage, in the words the papers' numbers are kept in."""
     data, table = config.get("data"), frame(metrics)
     if not isinstance(data, str) or table.empty:
@@ -43,7 +43,7 @@ def our_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Ou
         spc = _images_a_class(group, data)
         for protocol, classifier, metric, values in _columns(wide, config):
             found.append(
-                OurNumber(
+                Measured(
                     data,
                     str(method),
                     float(epsilon),
@@ -96,7 +96,7 @@ def _images_a_class(group: pd.DataFrame, data: str) -> float | None:
 
     images = group[group["metric"] == "images"]
     try:
-        classes = datasets.info(data).facts.classes
+        classes = datasets.find(data).info.classes
     except UserError:
         return None
     return None if images.empty else float(images.groupby("seed")["value"].sum().mean()) / classes
@@ -164,12 +164,12 @@ def _same(one: object, other: object) -> bool:
     return plain[0] == plain[1]
 
 
-def pairs_of(run: RunDirectory) -> list[Pair]:
+def pairs_of(run: RunDirectory) -> list[Comparison]:
     """What of a run has something to be compared with."""
     return of_a_run(our_numbers(run.metrics(), run.read_config()), paper_numbers())
 
 
-def cells(pair: Pair) -> tuple[str, ...]:
+def cells(pair: Comparison) -> tuple[str, ...]:
     """One line of the table."""
     ours, paper = pair.ours, pair.paper
     judged = ours.metric.replace("_", " ")
@@ -201,7 +201,7 @@ NOTE = (
 )
 
 
-def markdown(pairs: Sequence[Pair], config: Mapping[str, Any]) -> str:
+def markdown(pairs: Sequence[Comparison], config: Mapping[str, Any]) -> str:
     """The table with what departs from the papers; one line where there is nothing to compare."""
     if not pairs:
         return "The papers print no number for this data and these methods.\n"

@@ -32,13 +32,13 @@ def tiny_adult(monkeypatch, tmp_path):
     known = []
     for name, text in (("adult.data", DATA), ("adult.test", TEST)):
         (folder / name).write_text(text)
-        known.append(files.KnownFile(name, hashlib.sha256(text.encode()).hexdigest()))
-    small = files.FileSet("adult", tuple(known), made="made_table")
+        known.append(files.VerifiedFile(name, hashlib.sha256(text.encode()).hexdigest()))
+    small = files.DatasetFiles("adult", tuple(known), made="made_table")
     monkeypatch.setattr(files, "ADULT", small)
     monkeypatch.setitem(files.FILE_SETS, "adult", small)
     monkeypatch.setattr(adult, "TRAIN", (2, 1))
     old = datasets._registry["adult"]
-    entry = datasets.DataSet(old.facts, (2, 1), (1, 1), old.about, False, old.reader)
+    entry = datasets.DataSet(old.info, (2, 1), (1, 1), old.about, False, old.reader)
     monkeypatch.setitem(datasets._registry, "adult", entry)
     return folder
 
@@ -104,5 +104,5 @@ def test_a_changed_file_is_refused(tiny_adult):
 
 
 def test_the_published_counts():
-    assert sum(datasets.info("adult").train) == 32561
-    assert sum(datasets.info("adult").test) == 16281
+    assert sum(datasets.find("adult").train) == 32561
+    assert sum(datasets.find("adult").test) == 16281

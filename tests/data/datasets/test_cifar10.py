@@ -31,9 +31,10 @@ def batches(monkeypatch):
     """Six batches of four images, and their hashes as if they were the published ones."""
     made = {name: content(number) for number, name in enumerate(NAMES)}
     known = tuple(
-        files.KnownFile(name, md5=hashlib.md5(raw).hexdigest()) for name, (raw, *_) in made.items()
+        files.VerifiedFile(name, md5=hashlib.md5(raw).hexdigest())
+        for name, (raw, *_) in made.items()
     )
-    small = files.FileSet(
+    small = files.DatasetFiles(
         "cifar10", known, archive="cifar-10-python.tar.gz", folders=files.CIFAR10.folders
     )
     monkeypatch.setattr(files, "CIFAR10", small)
@@ -44,7 +45,7 @@ def batches(monkeypatch):
             counts["test" if name.startswith("test") else "train"][label] += 1
     old = datasets._registry["cifar10"]
     entry = datasets.DataSet(
-        old.facts, tuple(counts["train"]), tuple(counts["test"]), old.about, False, old.reader
+        old.info, tuple(counts["train"]), tuple(counts["test"]), old.about, False, old.reader
     )
     monkeypatch.setitem(datasets._registry, "cifar10", entry)
     return made

@@ -26,7 +26,7 @@ def shapes_as_mnist(monkeypatch):
         for cached in ("writers", "_by_writer", "_dealt", "_virtual", "_virtual_test", "_lacking"):
             getattr(mnist_writers, cached).cache_clear()
 
-    monkeypatch.setattr(mnist_writers, "PUBLISHED", datasets.info("shapes"))
+    monkeypatch.setattr(mnist_writers, "PUBLISHED", datasets.find("shapes"))
     forget()
     yield
     forget()
@@ -44,7 +44,7 @@ def three_writers(shapes_as_mnist, monkeypatch, tmp_path):
     """A data directory with the labels of three writers, out of order."""
     who = np.random.default_rng(0).choice([2154, 7, 300], 2000)
     content = labels_file(who)
-    known = files.KnownFile("qmnist-train-labels-idx2-int", hashlib.sha256(content).hexdigest())
+    known = files.VerifiedFile("qmnist-train-labels-idx2-int", hashlib.sha256(content).hexdigest())
     monkeypatch.setattr(mnist_writers, "LABELS", known)
     folder = tmp_path / "QMNIST" / "raw"
     folder.mkdir(parents=True)
@@ -54,8 +54,8 @@ def three_writers(shapes_as_mnist, monkeypatch, tmp_path):
 
 def test_every_writer_holds_what_they_wrote(three_writers):
     who, folder = three_writers
-    known = datasets.info("mnist_writers")
-    images, labels = datasets.info("shapes").reader("train", None)
+    known = datasets.find("mnist_writers")
+    images, labels = datasets.find("shapes").reader("train", None)
     people = known.owners.read(0, folder)
     assert people.users == 3
     for user, writer in enumerate((7, 300, 2154)):
@@ -108,7 +108,7 @@ def test_the_real_labels_name_539_writers_of_mnist():
         labels = raw.reshape(-1, mnist_writers.FIELDS)
         assert len(np.unique(labels[:, mnist_writers.WRITER])) == 539
         counts = np.bincount(labels[:, 0], minlength=10)
-        assert tuple(counts) == datasets.info("mnist").class_counts("train")
+        assert tuple(counts) == datasets.find("mnist").class_counts("train")
 
 
 # Virtual writers
@@ -116,12 +116,12 @@ def test_the_real_labels_name_539_writers_of_mnist():
 
 @pytest.mark.usefixtures("shapes_as_mnist")
 def test_virtual_writers_share_out_all_records_and_nobody_is_empty():
-    known = datasets.info("mnist_virtual")
+    known = datasets.find("mnist_virtual")
     for parties in (1, 7, 1500):
         counts = known.owners.counts(parties, None)
         assert counts.shape == (parties, 10)
         assert counts.sum(1).min() >= 1
-        assert tuple(counts.sum(0)) == datasets.info("shapes").train
+        assert tuple(counts.sum(0)) == datasets.find("shapes").train
         people = known.owners.read(parties, None)
         assert (people.counts(10) == counts).all()
     assert sorted(people.order.tolist()) == list(range(2000)), "nobody's record is another's"
@@ -129,7 +129,7 @@ def test_virtual_writers_share_out_all_records_and_nobody_is_empty():
 
 @pytest.mark.usefixtures("shapes_as_mnist")
 def test_a_virtual_writer_has_one_hand_and_others_have_others():
-    images, labels = datasets.info("shapes").reader("train", None)
+    images, labels = datasets.find("shapes").reader("train", None)
     picture = np.repeat(images[:1], 3, 0)
     drawn = mnist_writers.handwriting(5, picture)
     assert drawn.dtype == np.uint8
@@ -138,7 +138,7 @@ def test_a_virtual_writer_has_one_hand_and_others_have_others():
     others = np.stack([mnist_writers.handwriting(user, images[:1])[0] for user in range(20)])
     distances = np.abs(others[:, None].astype(int) - others[None]).mean((2, 3, 4))
     assert (distances + 255 * np.eye(20)).min() > 1
-    people = datasets.info("mnist_virtual").owners.read(3, None)
+    people = datasets.find("mnist_virtual").owners.read(3, None)
     mine, classes = people.of(2)
     which = people.order[people.offsets[2] : people.offsets[3]]
     assert (mine == mnist_writers.handwriting(2, images[which])).all()
@@ -147,12 +147,12 @@ def test_a_virtual_writer_has_one_hand_and_others_have_others():
 
 @pytest.mark.usefixtures("shapes_as_mnist")
 def test_virtual_writers_draw_the_test_images_too():
-    plain, _ = datasets.info("shapes").reader("test", None)
-    drawn, labels = datasets.info("mnist_virtual").reader("test", None)
-    assert (labels == datasets.info("shapes").reader("test", None)[1]).all()
+    plain, _ = datasets.find("shapes").reader("test", None)
+    drawn, labels = datasets.find("mnist_virtual").reader("test", None)
+    assert (labels == datasets.find("shapes").reader("test", None)[1]).all()
     for place in (0, 17, 399):
         assert (
             drawn[place] == mnist_writers.handwriting(place % 500, plain[place : place + 1])
         ).all()
-    assert "made-up" in datasets.info("mnist_virtual").about
-    assert dataclasses.replace(datasets.info("mnist_virtual")).made
+    assert "made-up" in datasets.find("mnist_virtual").about
+    assert dataclasses.replace(datasets.find("mnist_virtual")).made

@@ -75,7 +75,7 @@ def test_faces_by_gender(faces):
 
 
 def test_faces_with_one_colour_of_hair_are_counted_from_the_published_list(faces):
-    hair = datasets.info("celeba_hair")
+    hair = datasets.find("celeba_hair")
     assert hair.class_counts("train", faces.parent) == (1, 1, 1)
     assert hair.class_counts("test", faces.parent) == (0, 0, 1)
     images, labels = datasets.load("celeba_hair", "train", faces.parent)
@@ -113,7 +113,7 @@ def test_pictures_are_decoded_once_and_then_mapped(faces, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(decoded, "_picture", refuse)
-        images, _ = datasets.info("celeba_gender").reader("train", faces.parent)
+        images, _ = datasets.find("celeba_gender").reader("train", faces.parent)
         assert isinstance(images, np.memmap)
         images[0] = 0  # copy on write: nobody else sees it
         again = datasets.load("celeba_gender", "train", faces.parent)[0]
@@ -151,7 +151,7 @@ def test_a_changed_list_is_refused(faces):
     path = faces / "list_attr_celeba.txt"
     path.write_text(path.read_text().replace(" 1", "-1", 1))
     with pytest.raises(UserError, match=r"list_attr_celeba.txt is not the file .* MD5.*published"):
-        datasets.info("celeba_hair").class_counts("train", faces.parent)
+        datasets.find("celeba_hair").class_counts("train", faces.parent)
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(faces):
@@ -195,6 +195,6 @@ def test_scenes_of_the_chosen_categories_are_three_classes(scenes):
         images, labels = datasets.load("places365", split, scenes.parent)
         assert labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
         assert images.shape == (24, 3, 64, 64)
-        assert datasets.info("places365").class_counts(split, scenes.parent) == (8, 8, 8)
+        assert datasets.find("places365").class_counts(split, scenes.parent) == (8, 8, 8)
     red = images[:, 0].float().mean((1, 2))
     assert abs(red[0] - (30 + 30)) < 3, "the first is the picture of number 1"

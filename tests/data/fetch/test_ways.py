@@ -123,7 +123,7 @@ def test_why_a_wheel_did_not_help_is_told_with_what_to_do(world, monkeypatch, sc
 
 
 def test_a_hash_may_be_an_md5_where_no_other_is_known(tmp_path):
-    known = files.KnownFile("a", md5="5d41402abc4b2a76b9719d911017c592")
+    known = files.VerifiedFile("a", md5="5d41402abc4b2a76b9719d911017c592")
     (tmp_path / "a").write_bytes(b"hello")
     assert files.read_known(tmp_path / "a", known) == b"hello"
     (tmp_path / "a").write_bytes(b"hullo")

@@ -97,7 +97,7 @@ def written(request, tmp_path, monkeypatch):
 
 def test_users_come_with_their_records_in_the_colours_of_mnist(written):
     name, folder = written
-    known = datasets.info(name)
+    known = datasets.find(name)
     people = known.owners.read(0, folder)
     assert people.users == 2, "a user without records is none"
     found = {}

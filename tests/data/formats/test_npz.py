@@ -25,8 +25,8 @@ def save(folder, arrays):
 
 def test_own_arrays_are_a_data_set(tmp_path, arrays):
     name = save(tmp_path, arrays)
-    known = datasets.info(name)
-    assert known.facts.shape == (1, 5, 4)
+    known = datasets.find(name)
+    assert known.info.shape == (1, 5, 4)
     assert (known.train, known.test) == ((2, 2, 3, 0), (1, 0, 0, 1))
     assert not known.made
     images, labels = datasets.load(name, "train")
@@ -38,8 +38,8 @@ def test_own_arrays_in_colour(tmp_path, arrays):
     for key in ("x_train", "x_test"):
         arrays[key] = np.stack([arrays[key]] * 3, 1)
     name = save(tmp_path, arrays)
-    assert datasets.info(name).facts.shape == (3, 5, 4)
-    assert len(datasets.info(name).facts.mean) == 3
+    assert datasets.find(name).info.shape == (3, 5, 4)
+    assert len(datasets.find(name).info.mean) == 3
     assert (datasets.load(name, "test")[0].numpy() == arrays["x_test"]).all()
 
 
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said(tmp_path, arrays, key, change, message):
 def test_where_it_is_wrong_is_said_as_well(tmp_path, arrays, key, change, message):
     arrays[key] = change(arrays[key])
     with pytest.raises(UserError, match=message):
-        datasets.info(save(tmp_path, arrays))
+        datasets.find(save(tmp_path, arrays))
 
 
 def holed(images, place):
@@ -119,7 +119,7 @@ def test_facts_are_told_without_reading_an_image(tmp_path, arrays, monkeypatch):
         return whole(member, **named)
 
     monkeypatch.setattr(np.lib.format, "read_array", watched)
-    assert datasets.info(name).facts.shape == (1, 5, 4)
+    assert datasets.find(name).info.shape == (1, 5, 4)
     assert sorted(read) == ["y_test.npy", "y_train.npy"]
 
 
@@ -156,9 +156,9 @@ def test_a_damaged_file_is_said_to_be_one(tmp_path, arrays, damage):
     name = save(tmp_path, arrays)
     damage(tmp_path / "own.npz")
     with pytest.raises(UserError, match=r"own.npz is not a readable npz file"):
-        datasets.info(name)
+        datasets.find(name)
 
 
 def test_a_file_that_is_not_there():
     with pytest.raises(UserError, match=r"there is no file nowhere.npz"):
-        datasets.info("file:nowhere.npz")
+        datasets.find("file:nowhere.npz")

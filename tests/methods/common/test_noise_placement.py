@@ -12,14 +12,16 @@ import tiny_runs as tiny
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, PartySum, Plan, Release, Request
+from fedsynth.core.messages import AggregatedSum, Release, Request
+from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
-from fedsynth.engine.base import open_engine
+from fedsynth.core.types import Budget
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.experiment import session
+from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.grid import published
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.dpdc.distribution_matching import class_rates
 from fedsynth.methods.dpdc.joint import together
@@ -33,7 +35,7 @@ from fedsynth.privacy.secagg.distributed_noise import weakened
 JOINT = ("psg_joint", "ndpdc_joint", "dp_merf_joint", "sketch_teach_joint")
 SHARED = ("psg_joint", "ndpdc_joint", "dp_merf_joint")  # these may lose parties
 MNIST = {
-    parties: World(data="mnist", partition="iid", parties=parties, stages="together")
+    parties: ScenarioConfig(data="mnist", partition="iid", parties=parties, stages="together")
     for parties in (1, 5, 100)
 }
 
@@ -41,8 +43,8 @@ MNIST = {
 def plan(name: str, parties: int = 5, budget: Budget | None = None, **changes: Any) -> Plan:
     """The plan of a method on MNIST, split evenly."""
     some = method(name)
-    task = tasks(MNIST[parties])[0]
-    return some.plan(build(some.Config, changes), task, budget or Budget(10.0, 1e-5))
+    stage = scenario_stages(MNIST[parties])[0]
+    return some.plan(build(some.Config, changes), stage, budget or Budget(10.0, 1e-5))
 
 
 # Published epsilons: those of one party with all records, whatever the number of parties
@@ -131,10 +133,10 @@ class Curious:
     """Answers of a whole stage, party by party, and the sum the method was given."""
 
     def __init__(self, job: Job, patch: pytest.MonkeyPatch) -> None:
-        self.sums: list[PartySum] = []
+        self.sums: list[AggregatedSum] = []
         real = session.StageParties.ask_sum
 
-        def ask_sum(parties: Any, who: Any, request: Request, **named: Any) -> PartySum:
+        def ask_sum(parties: Any, who: Any, request: Request, **named: Any) -> AggregatedSum:
             total = real(parties, who, request, **named)
             self.sums.append(total)
             return total
@@ -142,7 +144,7 @@ class Curious:
         patch.setattr(session.StageParties, "ask_sum", ask_sum)
 
 
-def nobody(world: World, party: int) -> Records:
+def nobody(world: ScenarioConfig, party: int) -> Records:
     """A party that holds no records after all."""
     some = party_records(world, party)
     return Records(some.images[:0], some.labels[:0])
@@ -156,7 +158,7 @@ def test_the_sum_has_one_partys_noise(tmp_path, monkeypatch, min_answers):
     job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", changes)
     seen = Curious(job, monkeypatch)
     monkeypatch.setattr(session, "party_records", nobody)
-    with open_engine("inprocess") as engine:
+    with open_job_engine("inprocess") as engine:
         tiny.release(job, engine)
     noise = torch.cat([total.arrays["sums"].flatten() for total in seen.sums])
     expected = job.plan(0).parties[0].noise_multiplier * (1.0 if min_answers is None else 3**0.5)
@@ -171,12 +173,12 @@ def test_with_next_to_no_noise_the_sum_is_that_of_one_party_with_all_records(tmp
     )
     job = dataclasses.replace(job, budget=Budget(1e9, 1e-3))
     seen = Curious(job, monkeypatch)
-    with open_engine("inprocess") as engine:
+    with open_job_engine("inprocess") as engine:
         tiny.release(job, engine)
     (total,) = seen.sums
-    task = job.plan(0).task
-    frequencies = method("dp_merf_joint").features(job.config, task.data, job.seed)  # type: ignore[attr-defined]
-    expected = torch.zeros(len(task.classes), frequencies.width, dtype=torch.float64)
+    stage = job.plan(0).stage
+    frequencies = method("dp_merf_joint").features(job.config, stage.data, job.seed)  # type: ignore[attr-defined]
+    expected = torch.zeros(len(stage.classes), frequencies.width, dtype=torch.float64)
     for party in range(3):
         some = party_records(job.world, party)
         expected.index_add_(0, some.labels, frequencies(some.pixels()).double())
@@ -196,7 +198,7 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
         ask([0, 1, 2], 0, Request("features", 0, numbers={"seed": 0}))
 
     with (
-        open_engine("inprocess", conversation=conversation) as engine,
+        open_job_engine("inprocess", conversation=conversation) as engine,
         pytest.raises(PartyRefused, match="holds a share of the noise only"),
     ):
         tiny.release(job, engine)
@@ -219,7 +221,7 @@ def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
         return sent[-1]
 
     monkeypatch.setattr(session, "_method_answer", overheard)
-    with open_engine("inprocess", answer=answer) as engine:
+    with open_job_engine("inprocess", answer=answer) as engine:
         tiny.release(job, engine)
     assert len(made) == 3
     assert len(sent) == 12
@@ -246,15 +248,15 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
     tiny.release(job, here)
     kept = list(Path(job.out).rglob("secure-sum*")) + list(Path(job.out).rglob("noise.key"))
     assert kept
-    session.forget_secrets(job)
+    session.destroy_keys(job)
     assert not any(path.exists() for path in kept)
     entries = read_entries(job.party_folder(0) / "ledger.jsonl")
     assert {e.view for e in entries} == {"curator who sees sums of 3 or more shares"}
 
 
 def test_together_adds_up_what_is_public():
-    facts = tasks(MNIST[5])[0].parties
-    everybody = together(facts)
+    info = scenario_stages(MNIST[5])[0].parties
+    everybody = together(info)
     assert everybody.records == 60_000
     assert everybody.class_counts[5] == 5421
     assert class_rates(50, everybody)[5] == 50 / 5421

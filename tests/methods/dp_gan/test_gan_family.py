@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, PartyFacts, Task
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.methods import method
 from fedsynth.methods.dp_gan.dp_cgan import DPCGANConfig
-from fedsynth.methods.dp_gan.dp_gan import DPGANConfig, OneAClass
+from fedsynth.methods.dp_gan.dp_gan import DPGANConfig, PerClassGenerators
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import (
@@ -30,11 +30,11 @@ BUDGET = Budget(10.0, DELTA)
 CGAN, GAN = method("dp_cgan"), method("dp_gan")
 
 
-def a_task(counts: dict[int, int] | None = None, parties: int = 1) -> Task:
+def a_task(counts: dict[int, int] | None = None, parties: int = 1) -> Stage:
     counts = counts or dict.fromkeys(range(10), 6000)
-    facts = tuple(PartyFacts(p, sum(counts.values()), counts) for p in range(parties))
-    data = datasets.info("mnist").facts
-    return Task(data, 0, 1, facts, tuple(counts), tuple(counts))
+    info = tuple(PartyInfo(p, sum(counts.values()), counts) for p in range(parties))
+    data = datasets.find("mnist").info
+    return Stage(data, 0, 1, info, tuple(counts), tuple(counts))
 
 
 # DP-CGAN
@@ -121,7 +121,7 @@ def test_rates_are_few_and_batches_never_smaller_than_asked(records):
 
 def test_labels_choose_the_generator():
     nets = [MLPGenerator(3, 1, (1, 2, 2), (4,)) for _ in range(3)]
-    whole = OneAClass(list(nets)).eval()
+    whole = PerClassGenerators(list(nets)).eval()
     codes, labels = torch.rand(7, 3), torch.tensor([2, 0, 0, 1, 2, 0, 2])
     images = whole(codes, labels)
     for code, label, image in zip(codes, labels, images, strict=True):

@@ -10,9 +10,9 @@ import tiny_runs as tiny
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core.model import ReleasedModel
-from fedsynth.data.normalization import Scale
-from fedsynth.experiment.scenario import party_records, tasks
+from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.data.normalization import Normalizer
+from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.mechanisms import sparse_gradients
@@ -23,7 +23,7 @@ def outcome(folder: Path, engine, world: str = "together", **changes):
     """The job and its last model."""
     job = tiny.tiny_job("dp_sgd_joint", folder / "run", world, changes)
     tiny.release(job, engine)
-    last = RunDirectory(Path(job.out)).load_release(job.name, len(tasks(job.world)))
+    last = RunDirectory(Path(job.out)).load_release(job.name, len(scenario_stages(job.world)))
     assert isinstance(last, ReleasedModel)
     return job, last
 
@@ -32,11 +32,11 @@ def outcome(folder: Path, engine, world: str = "together", **changes):
 def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, tmp_path):
     """Full batches over three parties, three steps."""
     job, model = outcome(tmp_path, here, batch=1000, epochs=3, clip=1e6, rate=0.5)
-    (task,) = tasks(job.world)
-    pooled = [party_records(job.world, facts.party) for facts in task.parties]
-    images = Scale.standard(task.data).to_network(torch.cat([r.pixels() for r in pooled]))
+    (stage,) = scenario_stages(job.world)
+    pooled = [party_records(job.world, info.party) for info in stage.parties]
+    images = Normalizer.standard(stage.data).to_network(torch.cat([r.pixels() for r in pooled]))
     labels = torch.cat([r.labels for r in pooled])
-    net = make_convnet(4, task.data, 10, job.seed, "dp_sgd_joint", "model")
+    net = make_convnet(4, stage.data, 10, job.seed, "dp_sgd_joint", "model")
     sgd = torch.optim.SGD(net.parameters(), lr=0.5)
     for _ in range(3):
         sgd.zero_grad()
@@ -70,7 +70,9 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch, 
     changes = {"width": 16, "batch": 1000, "epochs": 1, "clip": 0.3, "rate": 0.7}
     job, model = outcome(tmp_path, here, **where, **changes)
     share = job.plan(0).parties[0]
-    net = make_convnet(16, tasks(job.world)[0].data, 10, job.seed, "dp_sgd_joint", "model")
+    net = make_convnet(
+        16, scenario_stages(job.world)[0].data, 10, job.seed, "dp_sgd_joint", "model"
+    )
     moved = torch.cat([(model.state[n] - v).flatten() for n, v in net.state_dict().items()])
     size = 0.7 * share.noise_multiplier * 0.3 / 400
     assert moved.std().item() == pytest.approx(size * longest, rel=0.05)

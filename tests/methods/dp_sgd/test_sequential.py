@@ -10,9 +10,10 @@ import tiny_runs as tiny
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, ReleasedModel
-from fedsynth.data.normalization import Scale
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.core.types import Budget
+from fedsynth.data.normalization import Normalizer
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
@@ -25,7 +26,9 @@ def models(folder: Path, engine: Any, changes: dict[str, Any], world: str = "in_
     job = tiny.tiny_job("dp_sgd", folder / "run", world, changes)
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
-    found = [run.load_release(job.name, stage + 1) for stage in range(len(tasks(job.world)))]
+    found = [
+        run.load_release(job.name, stage + 1) for stage in range(len(scenario_stages(job.world)))
+    ]
     assert all(isinstance(model, ReleasedModel) for model in found)
     return job, found
 
@@ -36,13 +39,13 @@ def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path)
     changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "rate": 0.5}
     for world in ("in_turn", "together"):
         job, found = models(tmp_path / world, here, changes, world)
-        task = tasks(job.world)[0]
-        net = make_convnet(4, task.data, 10, job.seed, "dp_sgd", "model")
-        scale = Scale.standard(task.data)
+        this_stage = scenario_stages(job.world)[0]
+        net = make_convnet(4, this_stage.data, 10, job.seed, "dp_sgd", "model")
+        scale = Normalizer.standard(this_stage.data)
         sgd = torch.optim.SGD(net.parameters(), lr=0.5)
         for stage, model in enumerate(found):
-            for facts in tasks(job.world)[stage].parties:
-                records = party_records(job.world, facts.party)
+            for info in scenario_stages(job.world)[stage].parties:
+                records = party_records(job.world, info.party)
                 for _ in range(3):
                     sgd.zero_grad()
                     logits = net(scale.to_network(records.pixels()))
@@ -81,11 +84,11 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch):
 )
 def test_the_noise_is_the_printed_one(data, epochs, epsilon, printed):
     steps_an_epoch = {"mnist": (44, 49, 45, 47, 47), "fashion_mnist": (46,) * 5}[data]
-    for task, sigma, steps in zip(
-        tasks(World(data=data, parties=5)), printed, steps_an_epoch, strict=True
+    for stage, sigma, steps in zip(
+        scenario_stages(ScenarioConfig(data=data, parties=5)), printed, steps_an_epoch, strict=True
     ):
         budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
-        (share,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), task, budget).parties
+        (share,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), stage, budget).parties
         assert share.steps == epochs * steps
         assert share.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
 

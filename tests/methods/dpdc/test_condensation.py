@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedsynth.core.model import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
-from fedsynth.data.normalization import Scale
-from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, Condensation
+from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, CondensationConfig
 from fedsynth.methods.psg.gradient_matching import row_cosine_distance
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
 CPU = torch.device("cpu")
-FACTS = datasets.info("shapes").facts
+FACTS = datasets.find("shapes").info
 CLASSES = (2, 7)
 
 
@@ -41,7 +41,7 @@ def feature_gap(small: SyntheticSet, large: SyntheticSet) -> float:
     gap = 0.0
     for seed in range(5):
         net = make_convnet(8, FACTS, 10, "unseen", seed)
-        scale = Scale.symmetric(FACTS)
+        scale = Normalizer.symmetric(FACTS)
         for name in CLASSES:
             means = [
                 net.requires_grad_(False)
@@ -57,7 +57,7 @@ def gradient_gap(small: SyntheticSet, large: SyntheticSet) -> float:
     """The distance of both sets' gradients, at networks that matched nothing."""
     gap = 0.0
     for seed in range(5):
-        net, scale = make_convnet(8, FACTS, 10, "unseen", seed), Scale.standard(FACTS)
+        net, scale = make_convnet(8, FACTS, 10, "unseen", seed), Normalizer.standard(FACTS)
         slopes = [
             loss_and_gradients(net, scale.to_network(s.pixels()), s.labels)[1]
             for s in (small, large)
@@ -73,7 +73,7 @@ def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_fro
     way: str, gap: Callable[[SyntheticSet, SyntheticSet], float], share: float
 ) -> None:
     large = large_set()
-    how = Condensation(way, 3, 40, 8)
+    how = CondensationConfig(way, 3, 40, 8)
     small = how.of(large, FACTS, key=(1,), device=CPU)
     assert gap(small, large) < share * gap(start(large, 3), large)
     assert small.images.dtype == torch.uint8
@@ -85,7 +85,7 @@ def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_fro
 @pytest.mark.parametrize("way", [FEATURES, GRADIENTS])
 def test_a_class_of_few_images_still_gets_as_many_as_the_others(way: str) -> None:
     large = large_set(5)  # three and two
-    small = Condensation(way, 4, 1, 4).of(large, FACTS, key=(1,), device=CPU)
+    small = CondensationConfig(way, 4, 1, 4).of(large, FACTS, key=(1,), device=CPU)
     assert small.labels.tolist() == [2] * 4 + [7] * 4
     assert len({image.numpy().tobytes() for image in start(large, 4).images}) == 5
     assert int(small.images.flatten(1).amax(1).min()) > 0

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import DataFacts, PartyFacts
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
@@ -21,7 +21,7 @@ from fedsynth.methods.dpdc.distribution_matching import (
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.transforms.augment import apply, draw
 
-FACTS = DataFacts("tiny", (1, 16, 16), 5, (0.5,), (0.25,))
+FACTS = DatasetInfo("tiny", (1, 16, 16), 5, (0.5,), (0.25,))
 CFG = DistributionConfig(spc=3, width=4, image_rate=0.7)
 KEY = ("key",)
 CLASSES = (4, 1)
@@ -116,20 +116,20 @@ def test_every_step_has_its_own_network_and_the_same_one_again_after_a_crash():
 )
 @settings(max_examples=50, deadline=None)
 def test_no_rare_class_sets_the_price_for_all(counts, group):
-    facts = PartyFacts(0, sum(counts.values()), counts)
-    rates = class_rates(group, facts)
-    average = group / (facts.records / len(counts))
+    info = PartyInfo(0, sum(counts.values()), counts)
+    rates = class_rates(group, info)
+    average = group / (info.records / len(counts))
     assert list(rates) == sorted(counts)
     assert all(0 < rate <= 1 for rate in rates.values())
     assert max(rates.values()) <= 2 * average * (1 + 1e-9)
-    for name, expected in zip(rates, expected_records(rates, facts).tolist(), strict=True):
+    for name, expected in zip(rates, expected_records(rates, info).tolist(), strict=True):
         assert expected <= min(group, counts[name]) * (1 + 1e-6)
 
 
 def test_near_balanced_classes_are_sampled_as_published():
     counts = {0: 5923, 1: 6742, 5: 5421}
-    facts = PartyFacts(0, sum(counts.values()), counts)
-    assert class_rates(50, facts) == {c: 50 / n for c, n in counts.items()}
+    info = PartyInfo(0, sum(counts.values()), counts)
+    assert class_rates(50, info) == {c: 50 / n for c, n in counts.items()}
     torch.testing.assert_close(
-        expected_records(class_rates(50, facts), facts), torch.full((3,), 50.0)
+        expected_records(class_rates(50, info), info), torch.full((3,), 50.0)
     )

@@ -10,8 +10,8 @@ import pytest
 import tiny_runs as tiny
 import torch
 
-from fedsynth.core.model import Budget
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.core.types import Budget
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.dpdc.ldpdc import LDPDCConfig
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -22,11 +22,11 @@ from fedsynth.storage.run_directory import RunDirectory
 def test_without_noise_and_with_whole_classes_it_is_the_class_mean(here, tmp_path):
     job = tiny.tiny_job("ldpdc", tmp_path / "run", changes={"group": 40, "spc": 3})
     tiny.release(job, here)
-    for stage, task in enumerate(tasks(job.world)):
+    for stage, this_stage in enumerate(scenario_stages(job.world)):
         outcome = RunDirectory(Path(job.out)).load_release(job.name, stage + 1)
         records = party_records(job.world, stage)
-        assert set(task.parties[0].class_counts.values()) == {40}
-        for name in task.classes:
+        assert set(this_stage.parties[0].class_counts.values()) == {40}
+        for name in this_stage.classes:
             mine = outcome.images[outcome.labels == name]
             assert len(mine) == 3
             mean = records.pixels()[records.labels == name].mean(0)
@@ -68,15 +68,15 @@ def test_the_noise_of_a_pixel_has_the_stated_size(here, tmp_path):
 )
 def test_the_printed_numbers_come_out(data, spent, multiplier):
     """Published noise of one sensitivity costs what the paper prints; epsilon 1 needs this much."""
-    (task,) = tasks(World(data=data, partition="single", parties=1))
+    (stage,) = scenario_stages(ScenarioConfig(data=data, partition="single", parties=1))
     some = method("ldpdc")
     published = Budget(10, 1e-5, accounting=some.paper_convention)
-    (share,) = some.plan(LDPDCConfig(noise=1.0), task, published).parties
+    (share,) = some.plan(LDPDCConfig(noise=1.0), stage, published).parties
     assert epsilon(share.event, 1e-5, some.paper_convention) == pytest.approx(spent, abs=1e-4)
     one = dataclasses.replace(published, epsilon=1.0)
-    (share,) = some.plan(LDPDCConfig(), task, one).parties
+    (share,) = some.plan(LDPDCConfig(), stage, one).parties
     assert share.noise_multiplier == pytest.approx(multiplier, abs=2e-4)
-    assert share.sampling_rate == 50 / min(task.parties[0].class_counts.values())
+    assert share.sampling_rate == 50 / min(stage.parties[0].class_counts.values())
 
 
 def test_the_upper_bound_hands_over_the_very_records(here, tmp_path):

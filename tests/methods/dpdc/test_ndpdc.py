@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedsynth.core.model import Budget
 from fedsynth.core.settings import build
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.core.types import Budget
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method
 from fedsynth.privacy.accounting.accountant import epsilon
 
@@ -16,9 +16,9 @@ ONE_PARTY = {"partition": "single", "parties": 1, "stages": "together"}
 
 def published(name: str, data: str, **changes) -> float:
     """The epsilon of one party that holds everything, in the paper's convention."""
-    (task,) = tasks(World(data=data, **ONE_PARTY))
+    (stage,) = scenario_stages(ScenarioConfig(data=data, **ONE_PARTY))
     chosen = method(name)
-    plan = chosen.plan(build(chosen.Config, {"noise": 1.0, **changes}), task, FREE)
+    plan = chosen.plan(build(chosen.Config, {"noise": 1.0, **changes}), stage, FREE)
     return epsilon(plan.parties[0].event, FREE.delta, chosen.paper_convention)
 
 
@@ -39,9 +39,9 @@ def test_the_published_settings_cost_what_the_paper_prints(name, data, changes, 
 
 
 def test_without_a_given_noise_the_budget_is_met_and_used():
-    (task,) = tasks(World(data="mnist", **ONE_PARTY))
+    (stage,) = scenario_stages(ScenarioConfig(data="mnist", **ONE_PARTY))
     chosen = method("ndpdc")
-    share = chosen.plan(build(chosen.Config, {}), task, Budget(1.0, 1e-5)).parties[0]
+    share = chosen.plan(build(chosen.Config, {}), stage, Budget(1.0, 1e-5)).parties[0]
     assert 0.999 <= epsilon(share.event, 1e-5) <= 1.0
     # The paper needs 3.8166 by Renyi orders; the tight count needs less noise, and not much less.
     assert 3.4 < share.noise_multiplier < 3.8166

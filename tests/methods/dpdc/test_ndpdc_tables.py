@@ -7,16 +7,16 @@ import dataclasses
 import pytest
 import torch
 
-from fedsynth.core.model import Budget, PartyFacts, Task
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.methods import method
 from fedsynth.methods.dpdc.distribution_matching import CondensedImages, DistributionConfig
 from fedsynth.nn.per_example.features import LinearFeatures
 from fedsynth.privacy.accounting.accountant import epsilon
 
-TABLE = datasets.info("made_table").facts
+TABLE = datasets.find("made_table").info
 CFG = DistributionConfig(spc=3, linear=8, image_rate=0.3)
 KEY, CLASSES = ("key",), (1, 0)
 
@@ -66,10 +66,10 @@ def test_rows_must_be_kept_before_going_back():
 
 def adult(noise: float | None, counts: dict[int, int], budget: Budget) -> float:
     """The noise or, where that is given, the epsilon of NDPDC's published settings."""
-    facts = PartyFacts(0, sum(counts.values()), counts)
-    task = Task(datasets.info("adult").facts, 0, 1, (facts,), (0, 1), (0, 1))
+    info = PartyInfo(0, sum(counts.values()), counts)
+    stage = Stage(datasets.find("adult").info, 0, 1, (info,), (0, 1), (0, 1))
     chosen = method("ndpdc")
-    plan = chosen.plan(build(chosen.Config, {"noise": noise}), task, budget)
+    plan = chosen.plan(build(chosen.Config, {"noise": noise}), stage, budget)
     if noise is None:
         return plan.parties[0].noise_multiplier
     return epsilon(plan.parties[0].event, budget.delta, chosen.paper_convention)
@@ -80,7 +80,7 @@ def test_the_printed_noise_for_adult_belongs_to_ten_thousand_records_of_the_rare
     and needs more noise; the paper does not say which records it used."""
     free = Budget(1e6, 1e-5)
     assert 0.99 <= adult(2.09, {0: 30000, 1: 10400}, free) <= 1.0
-    assert adult(2.09, dict(enumerate(datasets.info("adult").train)), free) > 1.3
+    assert adult(2.09, dict(enumerate(datasets.find("adult").train)), free) > 1.3
     by_paper = dataclasses.replace(Budget(1.0, 1e-5), accounting="rdp_improved_2000")
-    found = adult(None, dict(enumerate(datasets.info("adult").train)), by_paper)
+    found = adult(None, dict(enumerate(datasets.find("adult").train)), by_paper)
     assert found > 2.09 * 1.2

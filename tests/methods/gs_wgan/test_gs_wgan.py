@@ -13,13 +13,14 @@ import torch
 from scipy import stats
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, PartyFacts, Request, Task
+from fedsynth.core.messages import Request
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
 from fedsynth.methods import method
 from fedsynth.methods.gs_wgan.config import GSWGANConfig
 from fedsynth.methods.gs_wgan.critic import Critic
-from fedsynth.methods.gs_wgan.generator import GeneratorAtCurator, fill, flat, new_generator
+from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, fill, flat, new_generator
 from fedsynth.methods.gs_wgan.gs_wgan import JOINT_ORDER, VISIT, WARM
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
@@ -31,13 +32,13 @@ DELTA = 1e-5
 BUDGET = Budget(10.0, DELTA)
 
 
-def a_task(parties: int = 1, records: int = 60_000) -> Task:
-    facts = tuple(
-        PartyFacts(p, records // parties, dict.fromkeys(range(10), records // parties // 10))
+def a_task(parties: int = 1, records: int = 60_000) -> Stage:
+    info = tuple(
+        PartyInfo(p, records // parties, dict.fromkeys(range(10), records // parties // 10))
         for p in range(parties)
     )
-    data = datasets.info("mnist").facts
-    return Task(data, 0, 1, facts, tuple(range(10)), tuple(range(10)))
+    data = datasets.find("mnist").info
+    return Stage(data, 0, 1, info, tuple(range(10)), tuple(range(10)))
 
 
 # What it costs
@@ -88,11 +89,11 @@ def test_round_robin_makes_visits_countable(steps, sigma):
 @pytest.mark.parametrize("parties", [1, 3])
 def test_calibration_meets_the_budget_for_whoever_is_visited_most(order, unit, parties):
     cfg = GSWGANConfig(subsets=9, steps=40, per_round=2, order=order)
-    task = a_task(parties)
-    plan = WGAN.plan(cfg, task, Budget(3.0, DELTA, unit=unit))
+    stage = a_task(parties)
+    plan = WGAN.plan(cfg, stage, Budget(3.0, DELTA, unit=unit))
     costs = [epsilon(share.event, DELTA) for share in plan.parties]
     assert max(costs) == pytest.approx(3.0, rel=1e-6)
-    schedule = cfg.schedule(task)
+    schedule = cfg.schedule(stage)
     for share in plan.parties:
         counts = schedule.visits[share.party]
         hits = sum(counts.values()) if unit == "user" else max(counts.values())
@@ -178,15 +179,15 @@ def ask(job, party: int, request: Request):
 
 
 def visit(job, number: int, seed: int = 0) -> Request:
-    task, cfg = job.plan(0).task, job.config
+    stage, cfg = job.plan(0).stage, job.config
     net = new_generator(
-        cfg.generator, cfg.depth, cfg.code, len(task.classes), task.data, seed, number
+        cfg.generator, cfg.depth, cfg.code, len(stage.classes), stage.data, seed, number
     )
     return Request(VISIT, number, {"theta": flat(net)}, {"seed": 0})
 
 
 def rounds_of(job, party: int) -> list[int]:
-    schedule = job.config.schedule(job.plan(0).task)
+    schedule = job.config.schedule(job.plan(0).stage)
     return [n for n in range(job.config.steps) if schedule.at(n, party)]
 
 
@@ -206,7 +207,7 @@ def test_asking_again_gives_the_same_answer_whatever_came_after(job):
 
 
 def test_a_lost_folder_is_refused_and_no_noise_is_drawn_twice(job):
-    schedule = job.config.schedule(job.plan(0).task)
+    schedule = job.config.schedule(job.plan(0).stage)
     number, late = next(
         (n, v) for n, visits in enumerate(schedule.rounds) for v in visits if v.number == 1
     )
@@ -247,7 +248,7 @@ def test_critics_lie_in_a_folder_of_the_party_alone_until_the_end(job, here):
     left = list(critics(job, 0).iterdir())
     assert left
     assert critics(job, 0).stat().st_mode & 0o777 == 0o700
-    session.forget_secrets(job)
+    session.destroy_keys(job)
     assert not list(critics(job, 0).iterdir())
 
 
@@ -296,7 +297,7 @@ def test_a_second_run_finds_the_warm_critics_and_releases_the_same(here, tmp_pat
 
 
 def test_weights_travel_as_one_vector():
-    data = datasets.info("mnist").facts
+    data = datasets.find("mnist").info
     for kind in ("dcgan", "resnet"):
         net, other = (new_generator(kind, 8, 4, 3, data, key) for key in "ab")
         fill(other, flat(net))
@@ -305,11 +306,11 @@ def test_weights_travel_as_one_vector():
 
 
 def test_the_curator_steps_along_the_gradient_and_keeps_a_moving_average():
-    data = datasets.info("mnist").facts
+    data = datasets.find("mnist").info
     net = new_generator("dcgan", 8, 4, 3, data, "net")
     naive = new_generator("dcgan", 8, 4, 3, data, "net")
     adam = torch.optim.Adam(naive.parameters(), 0.01, betas=(0.5, 0.9))
-    curator = GeneratorAtCurator(net, rate=0.01, average=0.6)
+    curator = GeneratorTrainer(net, rate=0.01, average=0.6)
     mean = [torch.zeros_like(p) for p in naive.parameters()]
     generator = torch.Generator().manual_seed(0)
     for step in range(4):

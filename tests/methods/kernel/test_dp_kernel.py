@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from fedsynth.core.model import Budget
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.core.types import Budget
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.kernel.dp_kernel import ClassEmbeddings, DPKernelConfig
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -49,9 +49,11 @@ def test_the_published_noise_is_within_the_stated_budget_of_a_swap_and_ours_of_a
     noise, wanted
 ):
     """60 of 60,000 records in each of 200,000 steps; their multiplier is over a swap's sqrt(2)."""
-    (task,) = tasks(World(data="fashion_mnist", partition="single", parties=1, stages="together"))
+    (stage,) = scenario_stages(
+        ScenarioConfig(data="fashion_mnist", partition="single", parties=1, stages="together")
+    )
     cfg = DPKernelConfig(noise=noise * math.sqrt(2))
-    (share,) = method("dp_kernel").plan(cfg, task, Budget(wanted, 1e-5)).parties
+    (share,) = method("dp_kernel").plan(cfg, stage, Budget(wanted, 1e-5)).parties
     assert share.sampling_rate == pytest.approx(1e-3)
     assert share.steps == 200_000
     assert share.paper_event is not None

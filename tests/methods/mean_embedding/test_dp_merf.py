@@ -12,23 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, DataFacts, PartyFacts, PartyPlan, Request
+from fedsynth.core.messages import Request
+from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.base import GeneratorTrainer, paper_event, pooled_means
 from fedsynth.methods.mean_embedding.base import event as spent
 from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import ground
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.party_data import Records
 
 MERF = method("dp_merf")
-FACTS = DataFacts("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
+FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
 CFG = DPMERFConfig(features=200, scale=8.0, spc=5, steps=3)
 
 
@@ -80,15 +83,18 @@ def party_release(tmp_path, noise: float, **changes):
     """What one party of twelve records sends, and the plan it follows."""
     images = (pixels(12) * 255).to(torch.uint8)
     records = Records(images, torch.arange(12) % 4)
-    facts = PartyFacts(0, 12, dict.fromkeys(range(4), 3))
-    (task,) = tasks(World(data="mnist", partition="single", parties=1, stages="together"))
-    task = type(task)(FACTS, 0, 1, (facts,), tuple(range(4)), tuple(range(4)))
+    info = PartyInfo(0, 12, dict.fromkeys(range(4), 3))
+    (stage,) = scenario_stages(
+        ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
+    )
+    stage = type(stage)(FACTS, 0, 1, (info,), tuple(range(4)), tuple(range(4)))
     cfg = build(DPMERFConfig, {"features": 200, "scale": 8.0, "noise": noise, "spc": 5, **changes})
     budget = Budget(float("inf"), 1e-5)
-    plan = MERF.plan(cfg, task, budget)
+    plan = MERF.plan(cfg, stage, budget)
     share: PartyPlan = plan.of(0)
     home = private(records, tmp_path)
-    release = MERF.party(cfg, plan, home, Request(numbers={"seed": 0}), guard(tmp_path, plan=share))
+    ctx = PartyContext(cfg, plan, home, guard(tmp_path, plan=share))
+    release = MERF.party(ctx, Request(numbers={"seed": 0}))
     return records, share, release
 
 
@@ -130,13 +136,15 @@ def test_published_multipliers_cost_what_the_papers_say(sigma, tight, improved, 
 
 @pytest.mark.parametrize("labels", ["balanced", "noised"])
 def test_calibration_meets_the_budget_in_ours_or_in_the_papers_words(labels):
-    (task,) = tasks(World(data="mnist", partition="single", parties=1, stages="together"))
+    (stage,) = scenario_stages(
+        ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
+    )
     cfg = build(DPMERFConfig, {"labels": labels})
-    ours = MERF.plan(cfg, task, Budget(1.0, 1e-5)).parties[0]
+    ours = MERF.plan(cfg, stage, Budget(1.0, 1e-5)).parties[0]
     assert 0.999 <= epsilon(ours.event, 1e-5) <= 1.0
     if labels == "balanced":
         assert ours.noise_multiplier == pytest.approx(3.7306, rel=1e-3)
-    theirs = MERF.plan(cfg, task, Budget(1.0, 1e-5, accounting="rdp_classic")).parties[0]
+    theirs = MERF.plan(cfg, stage, Budget(1.0, 1e-5, accounting="rdp_classic")).parties[0]
     assert theirs.paper_event is not None
     assert 0.999 <= epsilon(theirs.paper_event, 1e-5, "rdp_classic") <= 1.0
     assert epsilon(theirs.event, 1e-5) < 0.5
@@ -144,7 +152,7 @@ def test_calibration_meets_the_budget_in_ours_or_in_the_papers_words(labels):
 
 def test_pooling_is_the_mean_over_all_records():
     counts = [{0: 2, 3: 4}, {1: 1, 3: 5}]
-    shares = [PartyFacts(k, sum(c.values()), c) for k, c in enumerate(counts)]
+    shares = [PartyInfo(k, sum(c.values()), c) for k, c in enumerate(counts)]
     generator = torch.Generator().manual_seed(0)
     means = [torch.randn((2, 6), generator=generator) for _ in counts]
     pooled = pooled_means(means, shares, (3, 0, 1))
@@ -154,7 +162,7 @@ def test_pooling_is_the_mean_over_all_records():
 
 
 def test_training_brings_the_generator_closer_to_the_embedding():
-    data = DataFacts("tiny", (1, 8, 8), 2, (0.5,), (0.25,))
+    data = DatasetInfo("tiny", (1, 8, 8), 2, (0.5,), (0.25,))
     phi = RandomFourier(64, 200, 8.0, ("train",))
     targets = torch.zeros(2, 1, 8, 8)
     targets[0, :, :4], targets[1, :, 4:] = 1.0, 1.0
@@ -177,7 +185,7 @@ def test_training_brings_the_generator_closer_to_the_embedding():
         assert (found.images[found.labels == name].mean(0) - target).abs().mean() < 0.2
 
 
-TABLE = datasets.info("made_table").facts
+TABLE = datasets.find("made_table").info
 
 
 def table(n: int, seed: int = 0) -> torch.Tensor:
@@ -235,7 +243,7 @@ def test_a_table_is_drawn_that_resembles_the_one_embedded():
 
 def test_with_noised_weights_every_class_counts_by_its_own_mean():
     """A class of a hundredth is learnt as well as one of a half."""
-    data = DataFacts("tiny", (1, 8, 8), 2, (0.5,), (0.25,))
+    data = DatasetInfo("tiny", (1, 8, 8), 2, (0.5,), (0.25,))
     phi = RandomFourier(64, 200, 8.0, ("rare",))
     targets = torch.zeros(2, 1, 8, 8)
     targets[1, :, 4:] = 1.0

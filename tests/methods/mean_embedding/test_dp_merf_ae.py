@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Budget, DataFacts
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.core.types import Budget, DatasetInfo
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, on_sphere
 from fedsynth.nn.autoencoder import filled_autoencoder, lost, make_autoencoder
@@ -16,8 +16,10 @@ from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.clipping import clipped_gradient_sum
 
 MERF = method("dp_merf_ae")
-FACTS = DataFacts("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
-(TASK,) = tasks(World(data="fashion_mnist", partition="single", parties=1, stages="together"))
+FACTS = DatasetInfo("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
+(TASK,) = scenario_stages(
+    ScenarioConfig(data="fashion_mnist", partition="single", parties=1, stages="together")
+)
 
 
 def pixels(n: int, seed: int = 0) -> torch.Tensor:

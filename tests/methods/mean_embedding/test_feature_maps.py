@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.base import EmbeddingMethod, FeatureMap
 from fedsynth.methods.mean_embedding.dp_hp import DPHPConfig, HermiteFeatures, hermite_features
 from fedsynth.methods.mean_embedding.dp_ntk import TangentFeatures
 
-FACTS = DataFacts("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
+FACTS = DatasetInfo("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
 SMALL = {
     "dp_merf": {"features": 12},
     "dp_ntk": {"hidden": 6},

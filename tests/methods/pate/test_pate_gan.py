@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsynth.core.model import Budget, DataFacts, PartyFacts, Plan, Task
+from fedsynth.core.plan import Plan
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods import method
-from fedsynth.methods.pate.pate_gan import RULE, PateGANConfig, _School, _Teachers
+from fedsynth.methods.pate.pate_gan import RULE, PateGANConfig, _PublicState, _Teachers
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.party_data import Records
@@ -22,12 +23,10 @@ CFG = PateGANConfig(
 )
 
 
-def a_task(parties: int = 1, records: int = 60) -> Task:
-    facts = tuple(
-        PartyFacts(p, records, {1: records // 2, 4: records // 2}) for p in range(parties)
-    )
-    data = DataFacts("tiny", (1, 4, 4), 6, (0.5,), (0.25,))
-    return Task(data, 0, 1, facts, (1, 4), (1, 4))
+def a_task(parties: int = 1, records: int = 60) -> Stage:
+    info = tuple(PartyInfo(p, records, {1: records // 2, 4: records // 2}) for p in range(parties))
+    data = DatasetInfo("tiny", (1, 4, 4), 6, (0.5,), (0.25,))
+    return Stage(data, 0, 1, info, (1, 4), (1, 4))
 
 
 def test_every_label_is_paid_for_whatever_the_votes():
@@ -52,10 +51,10 @@ def test_teachers_are_shared_out_by_records():
 
 
 @pytest.fixture
-def school() -> _School:
+def school() -> _PublicState:
     plan = Plan("pate_gan", a_task(), Budget(10, DELTA), ())
     net = PATE.network(CFG, plan, 0, "net")
-    return _School(CFG, plan, 0, net, ("key",))
+    return _PublicState(CFG, plan, 0, net, ("key",))
 
 
 def records(n: int = 60, seed: int = 0) -> Records:

@@ -7,11 +7,11 @@ import copy
 import torch
 from torch.nn import functional as F
 
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.psg.gradient_matching import row_cosine_distance
 from fedsynth.methods.psg.prior import GeneratedImages, PSGPriorConfig
 
-FACTS = DataFacts("tiny", (1, 28, 28), 4, (0.5,), (0.25,))
+FACTS = DatasetInfo("tiny", (1, 28, 28), 4, (0.5,), (0.25,))
 CFG = PSGPriorConfig(spc=2, width=4, updates=3)
 
 

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from fedsynth.core.model import Budget, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.data.normalization import Scale
-from fedsynth.experiment.scenario import World, party_records, tasks
+from fedsynth.core.types import Budget
+from fedsynth.data.normalization import Normalizer
+from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods import method
 from fedsynth.methods.psg import psg as psg_file
 from fedsynth.methods.psg.gradient_matching import (
@@ -42,7 +43,7 @@ def released(name: str, folder: Path, engine: Any, changes: Mapping[str, Any], *
     job = dataclasses.replace(job, world=dataclasses.replace(job.world, **world))
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
-    return job, [run.load_release(job.name, s + 1) for s in range(len(tasks(job.world)))]
+    return job, [run.load_release(job.name, s + 1) for s in range(len(scenario_stages(job.world)))]
 
 
 # The matching loss
@@ -84,7 +85,7 @@ def test_equal_gradients_are_at_no_distance_and_opposite_ones_at_two_a_row():
 # The loop
 
 
-def naive_clipped_mean(net: torch.nn.Module, data: Records, scale: Scale, clip: float):
+def naive_clipped_mean(net: torch.nn.Module, data: Records, scale: Normalizer, clip: float):
     """One record after another."""
     total = [torch.zeros_like(p) for p in net.parameters()]
     for image, label in zip(data.pixels(), data.labels, strict=True):
@@ -95,16 +96,16 @@ def naive_clipped_mean(net: torch.nn.Module, data: Records, scale: Scale, clip: 
     return [t / len(data.labels) for t in total]
 
 
-def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], facts, key: tuple) -> torch.Tensor:
+def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tuple) -> torch.Tensor:
     """Algorithm 1 of the paper, without noise and with all records in every batch."""
-    scale = Scale.standard(facts)
+    scale = Normalizer.standard(info)
     labels = torch.tensor([c for c in classes for _ in range(cfg.spc)])
-    start = torch.randn((len(labels), *facts.shape), generator=torch_generator(*key, "images"))
+    start = torch.randn((len(labels), *info.shape), generator=torch_generator(*key, "images"))
     images = (cfg.image_init * start).requires_grad_()
     optimiser = torch.optim.SGD([images], lr=cfg.image_rate, momentum=cfg.image_momentum)
     outer, inner = cfg.outer_inner
     for run in range(cfg.runs):
-        net = make_convnet(cfg.width, facts, facts.classes, *key, "network", run)
+        net = make_convnet(cfg.width, info, info.classes, *key, "network", run)
         for t in range(outer):
             for _ in range(cfg.batches):
                 real = naive_clipped_mean(net, data, scale, cfg.clip)
@@ -135,16 +136,16 @@ def test_psg_is_the_published_algorithm(here, tmp_path):
     changes = {**ALL, "runs": 2, "outer": 2, "inner": 2, "batches": 2, "clip": 1.0}
     job, sets = released("psg", tmp_path, here, changes, holdout=1900)
     for stage, outcome in enumerate(sets):
-        task = tasks(job.world)[stage]
+        this_stage = scenario_stages(job.world)[stage]
         expected = naive_psg(
             job.config,
             party_records(job.world, stage),
-            list(task.classes),
-            task.data,
+            list(this_stage.classes),
+            this_stage.data,
             (job.seed, "psg", stage, stage),
         )
         torch.testing.assert_close(outcome.images, expected, rtol=1e-3, atol=1e-3)
-        assert outcome.labels.tolist() == [c for c in task.classes for _ in range(2)]
+        assert outcome.labels.tolist() == [c for c in this_stage.classes for _ in range(2)]
         assert job.plan(stage).parties[0].steps == 2 * 2 * 2
 
 
@@ -195,16 +196,16 @@ def test_all_classes_in_the_inner_training_are_old_images_and_noise():
     """inner_set=all: what earlier stages released, and noise for the classes still to come."""
     world = tiny.WORLDS["in_turn"]
     cfg = PSGConfig(spc=3, inner_set="all", image_init=0.5)
-    task = tasks(world)[1]
-    plan = method("psg").plan(cfg, task, Budget(10, 1e-3, accounting="rdp"))
-    matched = MatchedImages(cfg, task.data, task.classes, ("key",))
+    stage = scenario_stages(world)[1]
+    plan = method("psg").plan(cfg, stage, Budget(10, 1e-3, accounting="rdp"))
+    matched = MatchedImages(cfg, stage.data, stage.classes, ("key",))
     earlier = SyntheticSet(torch.rand(4, 1, 28, 28), torch.tensor([5, 5, 6, 6]))
     known = {"images": earlier.images, "labels": earlier.labels}
     others = psg_file.other_classes(cfg, plan, matched, known)
     assert torch.equal(others.images[:4], earlier.images)
-    future = sorted(set(range(10)) - {5, 6} - set(task.classes))
+    future = sorted(set(range(10)) - {5, 6} - set(stage.classes))
     assert others.labels[4:].tolist() == [c for c in future for _ in range(3)]
-    noise = Scale.standard(task.data).to_network(others.images[4:])
+    noise = Normalizer.standard(stage.data).to_network(others.images[4:])
     assert noise.std().item() == pytest.approx(0.5, rel=0.1)
     own = dataclasses.replace(cfg, inner_set="own")
     assert psg_file.other_classes(own, plan, matched, known) is None
@@ -233,9 +234,11 @@ def test_the_defaults_are_the_published_ones():
 )
 def test_the_noise_of_the_continual_setting_is_the_printed_one(data, epsilon, printed):
     """20,000 real gradients a stage, calibrated by the published convention."""
-    for task, sigma in zip(tasks(World(data=data, parties=5)), printed, strict=True):
+    for stage, sigma in zip(
+        scenario_stages(ScenarioConfig(data=data, parties=5)), printed, strict=True
+    ):
         budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
-        (share,) = method("psg").plan(PSGConfig(), task, budget).parties
+        (share,) = method("psg").plan(PSGConfig(), stage, budget).parties
         assert share.noise_multiplier == pytest.approx(sigma, rel=5e-4)
         assert share.sampling_rate == 256 / share.records
         once = poisson(share.sampling_rate, gaussian(share.noise_multiplier))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsynth.core.model import Budget
-from fedsynth.experiment.scenario import World, tasks
+from fedsynth.core.types import Budget
+from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods import method
-from fedsynth.methods.sinkhorn.dp_sinkhorn import Clouds, DPSinkhornConfig
-from fedsynth.methods.sinkhorn.transport import Cloud, cost, plan
+from fedsynth.methods.sinkhorn.dp_sinkhorn import DPSinkhornConfig, StepClouds
+from fedsynth.methods.sinkhorn.transport import PointCloud, cost, plan
 from fedsynth.privacy.accounting.accountant import epsilon
 
 CFG = DPSinkhornConfig(images=10, debiased=0.2)
@@ -29,7 +29,7 @@ def test_the_slope_is_that_of_the_semi_debiased_loss():
 
     def transport(one: torch.Tensor, its: torch.Tensor, other: torch.Tensor, others: torch.Tensor):
         """The mean cost of either cloud under the plan that takes it to the other."""
-        costs = cost(Cloud(one, its), Cloud(other, others), CFG.l1)
+        costs = cost(PointCloud(one, its), PointCloud(other, others), CFG.l1)
         there = plan(costs.detach(), CFG.blur)
         return (there * costs).sum(1).mean()
 
@@ -40,7 +40,7 @@ def test_the_slope_is_that_of_the_semi_debiased_loss():
     loss = loss - transport(others, theirs, fake.detach(), its)
     (expected,) = torch.autograd.grad(loss, free)
 
-    clouds = Clouds(CFG, points, labels)
+    clouds = StepClouds(CFG, points, labels)
     pixels = ((real + 1) / 2).view(8, 1, 4, 4)
     torch.testing.assert_close(clouds.towards(torch.arange(3), pixels, names), expected[:10])
     extra = expected[10:] * min(1.0, CFG.clip / float(expected[10:].norm()))
@@ -49,15 +49,17 @@ def test_the_slope_is_that_of_the_semi_debiased_loss():
 
 def test_extra_images_need_no_record_and_may_be_none():
     points, labels = drawn(10, 0)
-    clouds = Clouds(DPSinkhornConfig(images=10, debiased=0.0), points, labels)
+    clouds = StepClouds(DPSinkhornConfig(images=10, debiased=0.0), points, labels)
     assert clouds.of_extra().shape == (0, 16)
 
 
 @pytest.mark.parametrize(("noise", "passes"), [(1.1, 2872), (0.9, 1510)])
 def test_the_published_noise_lasts_as_many_passes_as_the_specification_says(noise, passes):
-    (task,) = tasks(World(data="fashion_mnist", partition="single", parties=1, stages="together"))
+    (stage,) = scenario_stages(
+        ScenarioConfig(data="fashion_mnist", partition="single", parties=1, stages="together")
+    )
     some, budget = method("dp_sinkhorn"), Budget(10.0, 1e-5)
-    (share,) = some.plan(DPSinkhornConfig(noise=noise, steps=passes * 1200), task, budget).parties
+    (share,) = some.plan(DPSinkhornConfig(noise=noise, steps=passes * 1200), stage, budget).parties
     assert epsilon(share.event, 1e-5, some.paper_convention) == pytest.approx(10, rel=1e-3)
     assert epsilon(share.event, 1e-5, "rdp") < 9.2
     assert DPSinkhornConfig().steps == 2872 * 1200

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from fedsynth.methods.sinkhorn.transport import LABEL_SCALE, Cloud, cost, plan, slope
+from fedsynth.methods.sinkhorn.transport import LABEL_SCALE, PointCloud, cost, plan, slope
 
 
-def cloud(n: int, seed: int, classes: int = 3, d: int = 5) -> Cloud:
+def cloud(n: int, seed: int, classes: int = 3, d: int = 5) -> PointCloud:
     generator = torch.Generator().manual_seed(seed)
     points = torch.rand((n, d), generator=generator, dtype=torch.float64) * 2 - 1
-    return Cloud(points, torch.randint(classes, (n,), generator=generator))
+    return PointCloud(points, torch.randint(classes, (n,), generator=generator))
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 1.0, 3.0]))
@@ -38,7 +38,7 @@ def test_with_little_blur_the_plan_is_the_best_assignment(seed):
     generator = torch.Generator().manual_seed(seed)
     near = start.points + 0.02 * torch.randn((6, 5), generator=generator, dtype=torch.float64)
     order = torch.randperm(6, generator=generator)
-    costs = cost(start, Cloud(near[order], start.labels[order]), 1.0)
+    costs = cost(start, PointCloud(near[order], start.labels[order]), 1.0)
     found = plan(costs, 0.005)
     torch.testing.assert_close(found.sum(1), torch.ones(6, dtype=torch.float64))
     assert found.argmax(1).tolist() == linear_sum_assignment(costs.numpy())[1].tolist()
@@ -69,15 +69,15 @@ def test_going_down_the_slope_brings_the_clouds_together():
     fixed.labels.copy_(moved.labels)
 
     def distance(points: torch.Tensor) -> float:
-        costs = cost(Cloud(points, moved.labels), fixed, 0.0)
+        costs = cost(PointCloud(points, moved.labels), fixed, 0.0)
         return float((plan(costs, 0.05) * costs).sum())
 
     points = moved.points.clone()
     for _ in range(50):
-        points -= 0.3 * 8 / 2 * slope(Cloud(points, moved.labels), fixed, 0.05, 0.0)
+        points -= 0.3 * 8 / 2 * slope(PointCloud(points, moved.labels), fixed, 0.05, 0.0)
     assert distance(points) < 0.05 * distance(moved.points)
 
 
 def test_where_there_is_nothing_to_go_to_nothing_moves():
-    empty = Cloud(torch.zeros(0, 5, dtype=torch.float64), torch.zeros(0, dtype=torch.int64))
+    empty = PointCloud(torch.zeros(0, 5, dtype=torch.float64), torch.zeros(0, dtype=torch.int64))
     assert torch.equal(slope(cloud(4, 0), empty, 0.05, 1.0), torch.zeros(4, 5).double())

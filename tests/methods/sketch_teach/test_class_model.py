@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from fedsynth.core.randomness import torch_generator
-from fedsynth.methods.sketch_teach.class_model import Portrait, Sitting, laid_out
-from fedsynth.methods.sketch_teach.queries import COMMON, COUNT, MEANS, Question
+from fedsynth.methods.sketch_teach.class_model import ClassModel, ClassModelEstimator, laid_out
+from fedsynth.methods.sketch_teach.queries import COMMON, COUNT, MEANS, Query
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.nn.transforms.dct import images_of
 from fedsynth.privacy.outer_products import clipped_outer_sum
@@ -23,7 +23,7 @@ def asker(records: Records, multipliers: tuple[float, ...], seed: int = 0):
     """Answers questions as one party would, with plain noise."""
     generator = torch.Generator().manual_seed(seed)
 
-    def ask(question: Question) -> torch.Tensor:
+    def ask(question: Query) -> torch.Tensor:
         if question.kind == MEANS:
             rows = question.counted(records.pixels())
             sums = torch.stack([rows[records.labels == name].sum(0) for name in question.classes])
@@ -60,8 +60,8 @@ def two_classes(each: int = 1500, lumps: bool = False) -> Records:
 
 def painted(
     records: Records, multipliers=MULTIPLIERS, cells: int = 1, seed: int = 0
-) -> dict[int, Portrait]:
-    sitting = Sitting(
+) -> dict[int, ClassModel]:
+    sitting = ClassModelEstimator(
         asker(records, multipliers, seed),
         SKETCH,
         NAMES,
@@ -71,7 +71,7 @@ def painted(
     return sitting.portraits(cells, torch_generator("cells"))
 
 
-def moments(portrait: Portrait) -> tuple[torch.Tensor, torch.Tensor]:
+def moments(portrait: ClassModel) -> tuple[torch.Tensor, torch.Tensor]:
     weights = portrait.weights / portrait.weights.sum()
     mean = weights @ portrait.means
     apart = portrait.means - mean
@@ -160,7 +160,7 @@ def test_counts_and_norms_lean_on_what_all_classes_have_where_noise_is_large(eac
         noise = torch.randn(10, SKETCH.width + 1, generator=generator)
         sums = torch.cat([truth * counts[:, None], COUNT * counts[:, None]], 1)
         sums += SKETCH.longest * multiplier * noise
-        sitting = Sitting(
+        sitting = ClassModelEstimator(
             lambda _, sums=sums: sums, SKETCH, names, multipliers=(multiplier,), records=each * 10
         )
         _, means, _ = sitting._means()
@@ -176,12 +176,12 @@ def test_counts_and_norms_lean_on_what_all_classes_have_where_noise_is_large(eac
 def test_one_class_has_as_many_records_as_there_are() -> None:
     """Their number is public, so that noise in the count says nothing."""
 
-    def ask(question: Question) -> torch.Tensor:
+    def ask(question: Query) -> torch.Tensor:
         answer = torch.zeros(question.shape)
         answer[..., -1] = 1e6
         return answer
 
-    sitting = Sitting(ask, SKETCH, NAMES[:1], multipliers=MULTIPLIERS, records=50)
+    sitting = ClassModelEstimator(ask, SKETCH, NAMES[:1], multipliers=MULTIPLIERS, records=50)
     counts, _, _ = sitting._means()
     assert counts.tolist() == [50.0]
 
@@ -192,12 +192,12 @@ def test_every_question_waits_for_the_answers_before_it_and_tells_only_public_th
     answers: list[torch.Tensor] = []
     honest = asker(two_classes(50), MULTIPLIERS)
 
-    def recording(question: Question) -> torch.Tensor:
+    def recording(question: Query) -> torch.Tensor:
         seen.append((question.kind, {k: v.clone() for k, v in question.known.items()}))
         answers.append(honest(question))
         return answers[-1]
 
-    def replaying(question: Question) -> torch.Tensor:
+    def replaying(question: Query) -> torch.Tensor:
         kind, known = seen[len(heard)]
         heard.append(question.kind)
         assert question.kind == kind
@@ -207,7 +207,7 @@ def test_every_question_waits_for_the_answers_before_it_and_tells_only_public_th
 
     heard: list[str] = []
     for ask in (recording, replaying):
-        sitting = Sitting(ask, SKETCH, NAMES, multipliers=MULTIPLIERS, records=100)
+        sitting = ClassModelEstimator(ask, SKETCH, NAMES, multipliers=MULTIPLIERS, records=100)
         sitting.portraits(2, torch_generator("cells"))
     assert heard == ["means", "common", "spreads", "cells"]
     assert seen[0][1] == {}

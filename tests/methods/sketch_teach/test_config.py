@@ -7,23 +7,23 @@ import dataclasses
 import pytest
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, PartyFacts, Task
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import multipliers
 from fedsynth.methods.sketch_teach.sketch_teach import recipe_of
 
 
-def task(data: str, records: int = 60_000, classes: int = 10) -> Task:
+def stage(data: str, records: int = 60_000, classes: int = 10) -> Stage:
     held = tuple(range(classes))
-    facts = PartyFacts(0, records, dict.fromkeys(held, records // classes))
-    return Task(datasets.info(data).facts, 0, 1, (facts,), held, held)
+    info = PartyInfo(0, records, dict.fromkeys(held, records // classes))
+    return Stage(datasets.find(data).info, 0, 1, (info,), held, held)
 
 
 def recipe(data: str, eps: float, records: int = 60_000, **changes: object) -> Recipe:
     cfg = build(SketchTeachConfig, changes)
-    return Recipe.of(cfg, task(data, records), Budget(eps, 1e-5), records)
+    return Recipe.of(cfg, stage(data, records), Budget(eps, 1e-5), records)
 
 
 def test_the_chosen_settings_are_those_of_the_table() -> None:
@@ -60,7 +60,7 @@ def test_digits_are_straightened_and_what_else_is_asked_for_is_done_or_refused()
 
 
 def test_digits_made_apart_from_the_others_are_spread_wider() -> None:
-    some = Recipe.of(SketchTeachConfig(), task("mnist", classes=2), Budget(1, 1e-5), 12_000)
+    some = Recipe.of(SketchTeachConfig(), stage("mnist", classes=2), Budget(1, 1e-5), 12_000)
     assert (
         some.temperature > recipe("mnist", 1).temperature == recipe("fashion_mnist", 1).temperature
     )
@@ -73,7 +73,7 @@ def test_less_budget_fewer_records_or_more_noise_ask_for_less_detail() -> None:
     assert details[0] >= 2
     assert details[-1] == 20
     assert recipe("mnist", 1, records=600).sketch.frequencies < 20
-    many = Recipe.of(SketchTeachConfig(), task("mnist"), Budget(1, 1e-5), 60_000, 100)
+    many = Recipe.of(SketchTeachConfig(), stage("mnist"), Budget(1, 1e-5), 60_000, 100)
     assert many.sketch.frequencies == recipe("mnist", 0.1).sketch.frequencies
     assert recipe("mnist", 0.1, frequencies=14, share=0.7, prior="none").sketch.frequencies == 14
 
@@ -87,11 +87,11 @@ def test_the_sketch_cannot_have_everything() -> None:
 
 def test_where_one_class_is_all_a_teacher_would_know_the_sketch_has_nearly_everything() -> None:
     """Nothing can be learned from records of one class, unless earlier ones are shown beside."""
-    one, two = (PartyFacts(i, 6000, {c: 6000 // len(held) for c in held})
+    one, two = (PartyInfo(i, 6000, {c: 6000 // len(held) for c in held})
                 for i, held in enumerate(((3,), (1, 2))))  # fmt: skip
-    facts, budget = datasets.info("mnist").facts, Budget(1.0, 1e-5)
-    together = Task(facts, 0, 1, (one, two), (1, 2, 3), (1, 2, 3))
-    later = Task(facts, 1, 2, (one,), (3,), (1, 2, 3))
+    info, budget = datasets.find("mnist").info, Budget(1.0, 1e-5)
+    together = Stage(info, 0, 1, (one, two), (1, 2, 3), (1, 2, 3))
+    later = Stage(info, 1, 2, (one,), (3,), (1, 2, 3))
     cfg = SketchTeachConfig()
     for task_, party, changes, lone in (
         (together, one, {}, True),

@@ -10,20 +10,22 @@ import torch
 from guarded import guard
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import PartyFacts, Request
+from fedsynth.core.messages import Request
+from fedsynth.core.types import PartyInfo
 from fedsynth.methods import method
+from fedsynth.methods.method import PartyContext
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.joint import _rows, features_digest, keep_features
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import PartyData, Records
 from tests.methods.sketch_teach.test_linear_teacher import feature_map
 
 CPU = torch.device("cpu")
 
 
-def home(path: Path) -> Private:
+def home(path: Path) -> PartyData:
     images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
-    facts = PartyFacts(0, 6, {0: 2, 1: 2, 2: 2})
-    return Private(Records(images, torch.arange(6) % 3), facts, workshop=path, fingerprint="x")
+    info = PartyInfo(0, 6, {0: 2, 1: 2, 2: 2})
+    return PartyData(Records(images, torch.arange(6) % 3), info, workshop=path, fingerprint="x")
 
 
 def test_a_party_keeps_features_under_what_they_are_and_misses_what_it_was_not_sent(
@@ -67,11 +69,12 @@ def test_whether_a_party_refuses_a_broken_question_says_nothing_about_its_record
     broken = {**whole, "means": whole["means"][:9]}
     for name, held in (("nobody", torch.arange(6)), ("everybody", torch.full((6,), 9))):
         images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
-        facts = PartyFacts(0, 6, dict.fromkeys(range(10), 1))
-        party = Private(Records(images, held), facts, workshop=tmp_path, fingerprint="x")
+        info = PartyInfo(0, 6, dict.fromkeys(range(10), 1))
+        party = PartyData(Records(images, held), info, workshop=tmp_path, fingerprint="x")
         share = guard(tmp_path / name, plan=plan.of(0), budget=job.budget)
+        ctx = PartyContext(job.config, plan, party, share)
         with pytest.raises(UserError, match="radii"):
-            joint.party(job.config, plan, party, Request(kind, 1, arrays=broken), share)
+            joint.party(ctx, Request(kind, 1, arrays=broken))
         assert not (tmp_path / name / "ledger.jsonl").exists()
-        joint.party(job.config, plan, party, Request(kind, 1, arrays=whole), share)
+        joint.party(ctx, Request(kind, 1, arrays=whole))
         assert (tmp_path / name / "ledger.jsonl").exists()

@@ -17,7 +17,7 @@ from fedsynth.methods.sketch_teach.queries import (
     MEANS,
     QUESTIONS,
     SPREADS,
-    Question,
+    Query,
     nearest,
 )
 from fedsynth.methods.sketch_teach.representation import Sketch
@@ -34,10 +34,10 @@ def some_records(n: int = 12, seed: int = 0) -> Records:
     return Records(images, torch.tensor([3, 0, 5, 7])[torch.arange(n) % 4])
 
 
-def asked(kind: str, upright: bool = False, radius: float = 0.2, seed: int = 1) -> Question:
+def asked(kind: str, upright: bool = False, radius: float = 0.2, seed: int = 1) -> Query:
     sketch = Sketch(4, upright, corner=True)
     if kind == MEANS:
-        return Question(kind, sketch, CLASSES, {})
+        return Query(kind, sketch, CLASSES, {})
     generator = torch.Generator().manual_seed(seed)
     cells, r = (2, 5) if kind == CELLS else (1, 5)
     known = {
@@ -46,7 +46,7 @@ def asked(kind: str, upright: bool = False, radius: float = 0.2, seed: int = 1) 
         "radii": radius * (1 + torch.rand(3, cells, generator=generator)),
         "centres": 0.1 * torch.randn(3, cells, r, generator=generator),
     }
-    return Question(kind, sketch, CLASSES, known)
+    return Query(kind, sketch, CLASSES, known)
 
 
 @given(st.integers(0, 1000), st.sampled_from(QUESTIONS), st.booleans(), st.floats(1e-3, 3.0))

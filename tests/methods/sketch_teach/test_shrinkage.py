@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.methods.sketch_teach.shrinkage import Noised, borrowed, shrunk
+from fedsynth.methods.sketch_teach.shrinkage import NoisySymmetricMatrix, borrowed, shrunk
 
 
-def noised(true: torch.Tensor, deviation: float, seed: int) -> Noised:
+def noised(true: torch.Tensor, deviation: float, seed: int) -> NoisySymmetricMatrix:
     """A symmetric matrix under noise of the kind the sketch carries."""
     generator = torch.Generator().manual_seed(seed)
     raw = torch.randn(true.shape, generator=generator, dtype=torch.float64)
-    return Noised(true + deviation * (raw + raw.T) / math.sqrt(2), deviation)
+    return NoisySymmetricMatrix(true + deviation * (raw + raw.T) / math.sqrt(2), deviation)
 
 
 def matrix(directions: torch.Tensor) -> torch.Tensor:
@@ -55,7 +55,7 @@ def test_without_noise_a_class_keeps_its_own() -> None:
     basis = turned(12, 2)
     own = (basis * torch.arange(1.0, 13.0)) @ basis.T
     for expected in (torch.ones(12).double(), torch.eye(12).double()):
-        torch.testing.assert_close(matrix(borrowed(Noised(own, 0.0), expected)), own)
+        torch.testing.assert_close(matrix(borrowed(NoisySymmetricMatrix(own, 0.0), expected)), own)
 
 
 def test_a_class_under_noise_is_known_better_with_what_was_expected() -> None:

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, DataFacts
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.methods import method
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.sketch_teach import rows_and_places
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.party_data import Records
-from tests.methods.sketch_teach.test_config import recipe, task
+from tests.methods.sketch_teach.test_config import recipe, stage
 from tests.methods.sketch_teach.test_linear_teacher import feature_map
 
 
@@ -27,7 +27,7 @@ from tests.methods.sketch_teach.test_linear_teacher import feature_map
 @settings(max_examples=10, deadline=None)
 def test_both_releases_together_cost_the_budget(eps: float, accounting: str) -> None:
     budget = Budget(eps, 1e-5, accounting=accounting)
-    share = method("sketch_teach").plan(SketchTeachConfig(), task("mnist"), budget).parties[0]
+    share = method("sketch_teach").plan(SketchTeachConfig(), stage("mnist"), budget).parties[0]
     spent = epsilon(share.event, 1e-5, accounting)
     assert eps * (1 - 1e-3) <= spent <= eps * (1 + 1e-9)
 
@@ -40,14 +40,14 @@ def test_an_optimised_set_is_small_and_its_work_is_planned() -> None:
         recipe("mnist", 1, optimise="gradients", spc=4000)
     for way, kind, images in (("features", "train", 500 + 213), ("gradients", "match", 500)):
         cfg = build(SketchTeachConfig, {"optimise": way})
-        share = method("sketch_teach").plan(cfg, task("mnist"), Budget(1, 1e-5)).parties[0]
+        share = method("sketch_teach").plan(cfg, stage("mnist"), Budget(1, 1e-5)).parties[0]
         assert share.bytes_up == 500 * (784 + 8)
-        assert any((w.kind, w.batch) == (kind, images) for w in share.work)
+        assert any((w.kind, w.batch) == (kind, images) for w in share.cost)
 
 
 def test_other_shapes_are_refused_with_what_is_possible() -> None:
     other = dataclasses.replace(
-        task("mnist"), data=DataFacts("mine", (3, 32, 32), 10, (0.5,) * 3, (0.5,) * 3)
+        stage("mnist"), data=DatasetInfo("mine", (3, 32, 32), 10, (0.5,) * 3, (0.5,) * 3)
     )
     with pytest.raises(UserError, match=r"data=mine: .*28x28 pixels, .* have 3x32x32.*mnist"):
         method("sketch_teach").plan(SketchTeachConfig(), other, Budget(1, 1e-5))

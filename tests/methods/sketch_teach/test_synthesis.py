@@ -8,19 +8,25 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedsynth.core.model import Budget, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import build
+from fedsynth.core.types import Budget
 from fedsynth.data import registry as datasets
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import places_in
-from fedsynth.methods.sketch_teach.synthesis import Lesson, others_than, portrayed, shown_negatives
+from fedsynth.methods.sketch_teach.synthesis import (
+    SetSynthesizer,
+    others_than,
+    portrayed,
+    shown_negatives,
+)
 from fedsynth.privacy.party_data import Records
 from tests.methods.sketch_teach.test_class_model import asker
-from tests.methods.sketch_teach.test_config import task
+from tests.methods.sketch_teach.test_config import stage
 
 CPU = torch.device("cpu")
-SHAPES = datasets.info("shapes").facts
+SHAPES = datasets.find("shapes").info
 
 
 def halves(place: int) -> torch.Tensor:
@@ -30,14 +36,16 @@ def halves(place: int) -> torch.Tensor:
     return images
 
 
-def lesson(earlier: SyntheticSet | None = None, labels: str = "hard", **changes: object) -> Lesson:
+def lesson(
+    earlier: SyntheticSet | None = None, labels: str = "hard", **changes: object
+) -> SetSynthesizer:
     small = {"pool": 20, "pool_steps": 10, "width": 4, "scattering": False, "spc": 15} | changes
     cfg = build(SketchTeachConfig, {**small, "labels": labels, "frequencies": 3})
-    r = Recipe.of(cfg, task("shapes", 100, 2), Budget(10, 1e-5), 100)
+    r = Recipe.of(cfg, stage("shapes", 100, 2), Budget(10, 1e-5), 100)
     images = torch.cat([halves(0), halves(1)])
     records = Records(images, torch.tensor([3, 1]).repeat_interleave(50))
     models = portrayed(asker(records, (0.01,) * 4), r, (3, 1), records=100, key=("lesson",))
-    return Lesson(cfg, r, SHAPES, models, earlier=earlier, key=(0, "lesson"), device=CPU)
+    return SetSynthesizer(cfg, r, SHAPES, models, earlier=earlier, key=(0, "lesson"), device=CPU)
 
 
 def earlier_images() -> SyntheticSet:

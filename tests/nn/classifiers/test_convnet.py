@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.nn.classifiers.convnet import ConvNet, make_convnet
 
 
@@ -39,14 +39,14 @@ def test_records_are_normalised_one_by_one() -> None:
 
 
 def test_weights_depend_on_the_key_and_on_nothing_else() -> None:
-    facts = DataFacts("digits", (1, 28, 28), 10, (0.5,), (0.5,))
+    info = DatasetInfo("digits", (1, 28, 28), 10, (0.5,), (0.5,))
     torch.manual_seed(1)
     state = torch.random.get_rng_state()
-    one = make_convnet(8, facts, 10, 7, "psg", 3)
+    one = make_convnet(8, info, 10, 7, "psg", 3)
     assert torch.equal(torch.random.get_rng_state(), state)
     torch.manual_seed(2)
-    same = make_convnet(8, facts.shape, 10, 7, "psg", 3)
-    other = make_convnet(8, facts, 10, 7, "psg", 4)
+    same = make_convnet(8, info.shape, 10, 7, "psg", 3)
+    other = make_convnet(8, info, 10, 7, "psg", 4)
     pairs = list(zip(one.parameters(), same.parameters(), strict=True))
     assert all(torch.equal(a, b) for a, b in pairs)
     assert not torch.equal(one.classifier.weight, other.classifier.weight)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.nn.gan.conv_generators import (
     ConvCondGen,
     DCGANGenerator,
@@ -35,7 +35,7 @@ def test_sizes_are_the_published_ones(net, published):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
-    data = DataFacts("tiny", shape, 3, (0.5,) * shape[0], (0.25,) * shape[0])
+    data = DatasetInfo("tiny", shape, 3, (0.5,) * shape[0], (0.25,) * shape[0])
     net = make_generator(kind, 5, 3, data, "key").eval()
     codes = torch.randn((4, 5), generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 2, 2])
@@ -50,7 +50,7 @@ def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
 
 
 def test_the_key_alone_decides_the_first_weights():
-    data = DataFacts("tiny", (1, 28, 28), 3, (0.5,), (0.25,))
+    data = DatasetInfo("tiny", (1, 28, 28), 3, (0.5,), (0.25,))
     first, again, other = (
         make_generator(ConvCondGen, 5, 3, data, key).dense[0].weight for key in "aab"
     )

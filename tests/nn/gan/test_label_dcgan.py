@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import DataFacts
+from fedsynth.core.types import DatasetInfo
 from fedsynth.nn.gan.label_dcgan import LabelDCGAN, make_label_dcgan
 
-DATA = DataFacts("tiny", (3, 16, 16), 4, (0.5,) * 3, (0.25,) * 3)
+DATA = DatasetInfo("tiny", (3, 16, 16), 4, (0.5,) * 3, (0.25,) * 3)
 
 
 @pytest.mark.parametrize(("code", "parameters"), [(50, 7_014_011), (64, 7_028_347)])

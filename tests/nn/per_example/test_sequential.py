@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedsynth.nn.classifiers.convnet import ConvNet, make_convnet
-from fedsynth.nn.per_example.fused_first_block import FirstBlock
+from fedsynth.nn.per_example.fused_first_block import FusedConvNormReluPool
 from fedsynth.nn.per_example.layers import Convolution
-from fedsynth.nn.per_example.sequential import Chain, NotAChain
+from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 SHAPE = (1, 8, 8)
 
@@ -68,14 +68,14 @@ def _hooked() -> nn.Module:
 def test_what_is_not_a_chain_is_not_taken_for_one(
     make: Callable[[], nn.Module], reason: str
 ) -> None:
-    with pytest.raises(NotAChain, match=reason):
-        Chain(make(), SHAPE)
+    with pytest.raises(UnsupportedModel, match=reason):
+        LayerSequence(make(), SHAPE)
 
 
 def test_logits_are_those_of_the_network() -> None:
     x = torch.randn(5, *SHAPE, generator=torch.Generator().manual_seed(0))
     model = make_convnet(8, SHAPE, 10, 0)
-    chain = Chain(model, SHAPE)
+    chain = LayerSequence(model, SHAPE)
     assert torch.allclose(chain.forward(x), model(x), atol=1e-5)
 
 
@@ -84,7 +84,7 @@ def test_the_first_block_is_one_layer_only_where_pools_are_whole() -> None:
         model = nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.GroupNorm(4, 4), nn.ReLU(), nn.AvgPool2d(side), nn.Flatten()
         )
-        return [type(layer) for layer in Chain(model, SHAPE).layers]
+        return [type(layer) for layer in LayerSequence(model, SHAPE).layers]
 
-    assert layers(3)[0] is FirstBlock
+    assert layers(3)[0] is FusedConvNormReluPool
     assert layers(4)[0] is Convolution

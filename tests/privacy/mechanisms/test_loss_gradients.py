@@ -18,7 +18,7 @@ from fedsynth.nn.gan.mlp import mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part, poisson
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.party_data import Records
-from fedsynth.privacy.subsets import OfClass
+from fedsynth.privacy.subsets import ClassSubset
 
 
 def records(n: int, seed: int = 0) -> Records:
@@ -62,7 +62,7 @@ def test_the_sum_is_the_naive_one_over_all_records_or_those_of_a_class(
     tmp_path_factory, seed, clip, name
 ):
     data = records(8, seed)
-    of_class = None if name is None else OfClass(name, 3)
+    of_class = None if name is None else ClassSubset(name, 3)
     found = answer(tmp_path_factory.mktemp("g"), data, clip=clip, of_class=of_class)
     if name is not None:
         chosen = data.labels == name
@@ -80,7 +80,7 @@ def test_noise_has_the_promised_scale_and_is_there_without_records(tmp_path):
 
 @pytest.mark.parametrize(("of_class", "event"), [
     (None, poisson(0.3, gaussian(2.0))),
-    (OfClass(1, 3), one_part("classes", 1, 3, poisson(0.3, gaussian(2.0)))),
+    (ClassSubset(1, 3), one_part("classes", 1, 3, poisson(0.3, gaussian(2.0)))),
 ])  # fmt: skip
 def test_what_is_charged(tmp_path, of_class, event):
     terms = {"noise_multiplier": 2.0, "sampling_rate": 0.3}
@@ -93,6 +93,6 @@ def test_another_class_is_not_moved_by_a_record(tmp_path):
     data = records(9)
     fewer = Records(data.images[:-1], data.labels[:-1])  # without one of class 2
     for name, same in ((0, True), (1, True), (2, False)):
-        both = [answer(tmp_path / f"{name}-{i}", some, of_class=OfClass(name, 3))
+        both = [answer(tmp_path / f"{name}-{i}", some, of_class=ClassSubset(name, 3))
                 for i, some in enumerate((data, fewer))]  # fmt: skip
         assert all(torch.equal(a, b) for a, b in zip(*both, strict=True)) == same

@@ -10,7 +10,7 @@ from guarded import guard, private
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Budget
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.party_data import Records

@@ -11,14 +11,15 @@ from guarded import FREE, guard, private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Budget, PartyPlan
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.party_data import Records
-from fedsynth.privacy.subsets import Part
+from fedsynth.privacy.subsets import Subset
 
 SIX = Records(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), torch.arange(6))
-WHOLE = Part("cut", 0, 1)
+WHOLE = Subset("cut", 0, 1)
 
 
 def answer(path: Path, rows: torch.Tensor, *, part=WHOLE, budget=FREE, **terms) -> torch.Tensor:
@@ -63,7 +64,9 @@ def test_rows_are_clipped_one_by_one_and_never_move_further_than_promised(
 ])  # fmt: skip
 def test_a_record_is_charged_its_part_and_a_user_the_whole(tmp_path, unit, event):
     budget = Budget(float("inf"), 1e-5, unit=unit)
-    answer(tmp_path, torch.ones(2, 4), part=Part("cut", 2, 5), budget=budget, noise_multiplier=7.0)
+    answer(
+        tmp_path, torch.ones(2, 4), part=Subset("cut", 2, 5), budget=budget, noise_multiplier=7.0
+    )
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert from_json(entry.event) == event
 
@@ -79,7 +82,7 @@ def test_the_method_is_shown_the_records_of_the_part_alone(tmp_path):
             return torch.zeros(1, 4)
 
         guard(tmp_path, digest=str(index)).noisy_image_gradients(
-            home, look, part=Part("cut", index, 3), bound=1.0, noise_multiplier=1.0
+            home, look, part=Subset("cut", index, 3), bound=1.0, noise_multiplier=1.0
         )
     labels = torch.cat([mine.labels for mine in seen])
     assert sorted(labels.tolist()) == list(range(10))

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from fedsynth.privacy.accounting.events import from_json, gaussian
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
 from fedsynth.privacy.party_data import Sealed
 
 GROUPS, BINS, IMAGES = 3, 4, 5
-RULE = BallotRule(GROUPS * BINS, GROUPS, 0, 1)
+RULE = VoteBounds(GROUPS * BINS, GROUPS, 0, 1)
 
 
 def maxima(path: Path, votes: torch.Tensor, noise: float = 1e-9, call: int = 0) -> torch.Tensor:
     """For votes [teachers, images, groups], each the number of a bin."""
     one_hot = torch.nn.functional.one_hot(votes, BINS).to(torch.int8).flatten(2)
-    tally = Tally.count(RULE, IMAGES, [one_hot])
+    tally = VoteCounts.count(RULE, IMAGES, [one_hot])
     terms = {"groups": GROUPS, "noise_multiplier": noise, "call": call}
     return guard(path).noisy_maxima(Sealed(tally), **terms)
 

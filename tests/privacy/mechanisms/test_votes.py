@@ -11,18 +11,18 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Budget
+from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import gaussian, to_json
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.guard import PUBLIC
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
-from fedsynth.privacy.mechanisms.votes import BallotRule, Tally
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
 from fedsynth.privacy.party_data import Sealed
 
-SIGNS = BallotRule(10, 3)
+SIGNS = VoteBounds(10, 3)
 
 
-def every_ballot(rule: BallotRule) -> torch.Tensor:
+def every_ballot(rule: VoteBounds) -> torch.Tensor:
     """All ballots that keep a small rule."""
     levels = range(rule.low, rule.high + 1)
     rows = [
@@ -36,10 +36,10 @@ def every_ballot(rule: BallotRule) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("rule", "known"),
     [
-        (BallotRule(5, 2), 2 * math.sqrt(2)),
-        (BallotRule(4, 4), 2 * math.sqrt(4)),
-        (BallotRule(4, 4, -2, 1), 3 * math.sqrt(4)),  # d2p with four levels
-        (BallotRule(3, 3, 0, 1), math.sqrt(3)),
+        (VoteBounds(5, 2), 2 * math.sqrt(2)),
+        (VoteBounds(4, 4), 2 * math.sqrt(4)),
+        (VoteBounds(4, 4, -2, 1), 3 * math.sqrt(4)),  # d2p with four levels
+        (VoteBounds(3, 3, 0, 1), math.sqrt(3)),
     ],
 )
 def test_no_two_ballots_are_further_apart_than_the_sensitivity_and_two_are_as_far(rule, known):
@@ -50,14 +50,14 @@ def test_no_two_ballots_are_further_apart_than_the_sensitivity_and_two_are_as_fa
     assert rule.sensitivity(9) == pytest.approx(3 * known)
 
 
-@pytest.mark.parametrize("rule", [BallotRule(5, 1, 0, 1), BallotRule(5, 2, 0, 3)])
+@pytest.mark.parametrize("rule", [VoteBounds(5, 1, 0, 1), VoteBounds(5, 2, 0, 3)])
 def test_sparse_ballots_of_one_sign_are_farthest_on_different_places(rule):
     ballots = every_ballot(rule).double()
     assert float(torch.cdist(ballots, ballots).max()) == pytest.approx(rule.sensitivity(1))
 
 
 def test_through_a_sketch_no_two_ballots_are_further_apart_than_promised():
-    rule, sketch = BallotRule(6, 2), CountSketch(6, 3, 3, "small")
+    rule, sketch = VoteBounds(6, 2), CountSketch(6, 3, 3, "small")
     tables = sketch.table(every_ballot(rule).double()).flatten(1)
     farthest = float(torch.cdist(tables, tables).max())
     assert 0.5 * rule.sensitivity(1, sketch) < farthest <= rule.sensitivity(1, sketch) + 1e-9
@@ -75,7 +75,7 @@ def test_whatever_a_teacher_votes_it_moves_the_count_by_no_more(seed):
     sums = []
     for own in (wild, sparse, torch.zeros(4, 10, dtype=torch.int8), honest[0] * 0 + 1):
         honest[2] = own
-        sums.append(Tally.count(SIGNS, 4, [honest[:2], honest[2:]]).sums.double())
+        sums.append(VoteCounts.count(SIGNS, 4, [honest[:2], honest[2:]]).sums.double())
     for a, b in itertools.combinations(sums, 2):
         assert float((a - b).norm()) <= SIGNS.sensitivity(4) + 1e-9
 
@@ -86,33 +86,33 @@ def test_the_count_is_the_sum_of_valid_ballots_however_they_are_stacked():
     ballots[1, 0, :4] = 1  # one vote too many
     ballots[2, 0, 0] = 1
     wanted = torch.tensor([[2, -1, 1, 0, 0, 0, 0, 0, 0, 0]], dtype=torch.int32)
-    whole = Tally.count(SIGNS, 1, [ballots])
-    parts = [Tally.count(SIGNS, 1, [part]) for part in ballots.split(1)]
+    whole = VoteCounts.count(SIGNS, 1, [ballots])
+    parts = [VoteCounts.count(SIGNS, 1, [part]) for part in ballots.split(1)]
     assert torch.equal(whole.sums, wanted)
-    assert torch.equal(Tally.total(parts).sums, wanted)
+    assert torch.equal(VoteCounts.total(parts).sums, wanted)
 
 
 def test_a_few_hundred_teachers_of_one_mind_do_not_overflow():
     ballots = torch.zeros(300, 1, 10, dtype=torch.int8)
     ballots[:, :, :3] = 1
-    assert int(Tally.count(SIGNS, 1, [ballots]).sums[0, 0]) == 300
+    assert int(VoteCounts.count(SIGNS, 1, [ballots]).sums[0, 0]) == 300
 
 
 def test_ballots_of_another_form_or_under_other_rules_are_refused():
     with pytest.raises(ValueError, match="not"):
-        Tally.count(SIGNS, 4, [torch.zeros(2, 4, 9, dtype=torch.int8)])
+        VoteCounts.count(SIGNS, 4, [torch.zeros(2, 4, 9, dtype=torch.int8)])
     with pytest.raises(ValueError, match="not"):
-        Tally.count(SIGNS, 4, [torch.zeros(2, 4, 10)])
-    other = Tally(BallotRule(10, 4), torch.zeros(1, 10, dtype=torch.int32))
+        VoteCounts.count(SIGNS, 4, [torch.zeros(2, 4, 10)])
+    other = VoteCounts(VoteBounds(10, 4), torch.zeros(1, 10, dtype=torch.int32))
     with pytest.raises(ValueError, match="different rules"):
-        Tally.total([Tally(SIGNS, other.sums), other])
+        VoteCounts.total([VoteCounts(SIGNS, other.sums), other])
     with pytest.raises(ValueError, match="bounded"):
-        BallotRule(10, 11).sensitivity(1)
+        VoteBounds(10, 11).sensitivity(1)
 
 
 def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
     sums = torch.arange(20_000, dtype=torch.int32).view(2, -1) % 7
-    tally = Sealed(Tally(BallotRule(10_000, 3), sums))
+    tally = Sealed(VoteCounts(VoteBounds(10_000, 3), sums))
     found = guard(tmp_path).noisy_votes(tally, noise_multiplier=2.0)
     rest = found - sums
     assert float(rest.std()) == pytest.approx(2.0 * 2 * math.sqrt(3 * 2), rel=0.03)
@@ -124,7 +124,7 @@ def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
 def test_through_a_sketch_the_table_is_noised(tmp_path):
     sketch, sums = CountSketch(10, 40, 500, "k"), torch.ones(1, 10, dtype=torch.int32)
     found = guard(tmp_path).noisy_votes(
-        Sealed(Tally(SIGNS, sums)), noise_multiplier=2.0, sketch=sketch
+        Sealed(VoteCounts(SIGNS, sums)), noise_multiplier=2.0, sketch=sketch
     )
     rest = found - sketch.table(sums.float())
     assert found.shape == (1, 40, 500)
@@ -134,7 +134,7 @@ def test_through_a_sketch_the_table_is_noised(tmp_path):
 def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path):
     sums = torch.ones(2, 10, dtype=torch.int32)
     found = guard(tmp_path).noisy_votes(
-        Sealed(Tally(SIGNS, sums)), noise_multiplier=2.0, at="aggregate"
+        Sealed(VoteCounts(SIGNS, sums)), noise_multiplier=2.0, at="aggregate"
     )
     assert torch.equal(found, sums.float())
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
@@ -142,7 +142,7 @@ def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path
 
 
 def test_beyond_the_budget_nothing_is_counted_out(tmp_path):
-    tally = Sealed(Tally(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
+    tally = Sealed(VoteCounts(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
     with pytest.raises(BudgetExceeded):
         guard(tmp_path, budget=Budget(0.1, 1e-5)).noisy_votes(tally, noise_multiplier=2.0)
     assert not read_entries(tmp_path / "ledger.jsonl")

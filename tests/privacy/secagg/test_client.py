@@ -13,9 +13,9 @@ from scipy.stats import chisquare
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
-from fedsynth.privacy.secagg.client import OutOfTurn, SumParty
+from fedsynth.privacy.secagg.client import OutOfTurn, SecAggClient
 from fedsynth.privacy.secagg.masking import mask_of
-from fedsynth.privacy.secagg.server import Neighbours, unmasked
+from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
 
 QUESTION = "0123456789abcdef" * 4
 
@@ -24,8 +24,8 @@ class Round:
     """The protocol from its setup on, with parties dropping out between its stages."""
 
     def __init__(self, folder: Path, count: int, at_least: int, session: str = "s") -> None:
-        self.near = Neighbours.choose(range(count), at_least, numpy_generator(0, "test"))
-        self.sides = {p: SumParty(folder / str(p), p, session) for p in range(count)}
+        self.near = NeighbourGraph.choose(range(count), at_least, numpy_generator(0, "test"))
+        self.sides = {p: SecAggClient(folder / str(p), p, session) for p in range(count)}
         self.at_least = at_least
         self.public = {p: s.setup(QUESTION, self.near.threshold) for p, s in self.sides.items()}
 
@@ -190,7 +190,7 @@ def test_steps_out_of_turn_are_refused(tmp_path):
 
 @pytest.mark.parametrize("count", [2, 5, 20, 21, 100])
 def test_neighbours_are_mutual_and_a_majority_opens(count):
-    near = Neighbours.choose(range(count), count, numpy_generator(1, "test"))
+    near = NeighbourGraph.choose(range(count), count, numpy_generator(1, "test"))
     sizes = {len(others) for others in near.of.values()}
     assert len(sizes) == 1
     (size,) = sizes

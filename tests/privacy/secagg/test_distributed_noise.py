@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, PartyFacts, PartyPlan
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.guard import DISTRIBUTED, Guard
 from fedsynth.privacy.ledger import Ledger, read_entries
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import Private, Records
-from fedsynth.privacy.secagg.distributed_noise import FINENESS, Grid, add_share, sum_view, weakened
+from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.secagg.distributed_noise import (
+    FINENESS,
+    FixedPointGrid,
+    add_share,
+    sum_view,
+    weakened,
+)
 
 
 def stream(party: int):
@@ -33,7 +40,7 @@ bounds = st.floats(1e-3, 1e3)
 @given(bounds, st.integers(1, 400), st.integers(0, 10**6), st.floats(0, 1))
 def test_a_record_moves_what_is_placed_by_no_more_than_the_grid_says(bound, numbers, seed, share):
     """The worst case is a record whose every coordinate crosses the middle between two steps."""
-    grid = Grid.of(bound, numbers)
+    grid = FixedPointGrid.of(bound, numbers)
     assert math.log2(grid.step).is_integer()
     assert bound < grid.bound <= bound * (1 + 1 / FINENESS)
     rng = np.random.default_rng(seed)
@@ -47,7 +54,7 @@ def test_a_record_moves_what_is_placed_by_no_more_than_the_grid_says(bound, numb
 
 def test_reading_gives_back_what_was_placed():
     values = torch.tensor([1.25, -3.5, 0.0, 1e-9, 7.7])
-    grid = Grid.of(1.0, 5)
+    grid = FixedPointGrid.of(1.0, 5)
     assert (grid.read(grid.place(values)) - values).abs().max() <= grid.step / 2
 
 
@@ -60,7 +67,7 @@ def test_the_shares_add_up_to_the_whole_noise(shares):
         add_share(values, bound=bound, noise_multiplier=sigma, shares=shares, stream=stream(party))
         for party in range(shares)
     ]
-    grid = Grid.of(bound, numbers)
+    grid = FixedPointGrid.of(bound, numbers)
     total = torch.cat([grid.read(sum(p[i] for p in parts)).reshape(-1) for i in (0, 1)])
     noise = total - torch.cat([torch.full((2000,), 0.25 * shares), torch.zeros(2000)])
     assert kstest(noise.numpy() / (sigma * bound), norm.cdf).pvalue > 1e-3
@@ -114,7 +121,7 @@ def test_epsilon_of_the_views():
 def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
     """The shares of four parties without records add up to the noise; none is sent by itself."""
     records = Records(torch.zeros(0, 1, 8, 8, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
-    facts = PartyFacts(0, 0, {0: 0})
+    info = PartyInfo(0, 0, {0: 0})
     total = torch.zeros(1, 3000, dtype=torch.int64)
     for party in range(4):
         key = NoiseKey.from_seed(1, f"party {party}")
@@ -129,7 +136,7 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
             data_fingerprint="f",
         )
         sums = guard.noisy_class_sums(
-            Private(records, facts, workshop=tmp_path, fingerprint="x"),
+            PartyData(records, info, workshop=tmp_path, fingerprint="x"),
             lambda pixels, _: pixels.new_zeros(len(pixels), 3000),
             width=3000,
             bound=3.0,
@@ -142,7 +149,7 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
         total += release.arrays["sums"]
         (entry,) = read_entries(path)
         assert entry.view == sum_view(4) == "curator who sees sums of 4 or more shares"
-        alone = Grid.of(3.0, 3000).read(sums)
+        alone = FixedPointGrid.of(3.0, 3000).read(sums)
         assert float(alone.std()) == pytest.approx(3.0, rel=0.1)  # half of the noise: 2 * 3 / 2
-    noise = Grid.of(3.0, 3000).read(total)
+    noise = FixedPointGrid.of(3.0, 3000).read(total)
     assert kstest(noise.flatten().numpy() / 6.0, norm.cdf).pvalue > 1e-3

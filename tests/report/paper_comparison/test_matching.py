@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
     MOST_DIFFERENCES,
-    OurNumber,
+    Measured,
     beside,
     comparable,
     differences,
     family,
     of_a_run,
 )
-from fedsynth.report.paper_comparison.numbers import PaperNumber
+from fedsynth.report.paper_comparison.numbers import Published
 
 DATA, METHODS = ("mnist", "fashion_mnist"), ("psg", "psg_joint", "ndpdc")
 CLASSIFIERS, PROTOCOLS = ("convnet", "mlp", "average"), ("P", "D", "L")
@@ -26,7 +26,7 @@ METRICS = ("accuracy", "accuracy_optimistic_max", "calibrated_accuracy")
 EPSILONS = (1.0, 10.0, math.inf)
 
 ours_made = st.builds(
-    OurNumber,
+    Measured,
     st.sampled_from(DATA),
     st.sampled_from(METHODS),
     st.sampled_from(EPSILONS),
@@ -40,8 +40,8 @@ ours_made = st.builds(
 
 
 @st.composite
-def printed(draw: st.DrawFn) -> PaperNumber:
-    return PaperNumber(
+def printed(draw: st.DrawFn) -> Published:
+    return Published(
         "a paper",
         draw(st.sampled_from("1234")),
         draw(st.sampled_from(DATA)),
@@ -60,7 +60,7 @@ def printed(draw: st.DrawFn) -> PaperNumber:
     )
 
 
-def unequal(ours: OurNumber, paper: PaperNumber) -> set[str]:
+def unequal(ours: Measured, paper: Published) -> set[str]:
     """The dimensions that differ, by plain comparison."""
     found = {
         name
@@ -73,13 +73,13 @@ def unequal(ours: OurNumber, paper: PaperNumber) -> set[str]:
 
 @settings(max_examples=80, deadline=None)
 @given(ours_made, printed())
-def test_what_differs_is_named_and_nothing_else(ours: OurNumber, paper: PaperNumber) -> None:
+def test_what_differs_is_named_and_nothing_else(ours: Measured, paper: Published) -> None:
     assert {text.split(" (")[0] for text in differences(ours, paper)} == unequal(ours, paper)
 
 
 @settings(max_examples=80, deadline=None)
 @given(ours_made, st.lists(printed(), max_size=12))
-def test_the_nearest_stand_beside(ours: OurNumber, papers: list[PaperNumber]) -> None:
+def test_the_nearest_stand_beside(ours: Measured, papers: list[Published]) -> None:
     pairs = beside(ours, papers)
     candidates = [p for p in papers if comparable(ours, p)]
     fewest = min((len(unequal(ours, p)) for p in candidates), default=99)
@@ -97,11 +97,9 @@ def test_the_nearest_stand_beside(ours: OurNumber, papers: list[PaperNumber]) ->
 
 @settings(max_examples=40, deadline=None)
 @given(ours_made, st.lists(printed(), max_size=8))
-def test_an_exact_counterpart_is_never_passed_over(
-    ours: OurNumber, papers: list[PaperNumber]
-) -> None:
+def test_an_exact_counterpart_is_never_passed_over(ours: Measured, papers: list[Published]) -> None:
     ours = replace(ours, method=family(ours.method), parties=ALONE)
-    exact = PaperNumber(
+    exact = Published(
         "the paper", "1", ours.data, ours.method, "X", "", ours.epsilon, 1e-5, None,
         ours.classifier, ours.protocol, ours.metric, 0.123, None, "",
     )  # fmt: skip
@@ -113,7 +111,7 @@ def test_an_exact_counterpart_is_never_passed_over(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ours_made, max_size=8), st.lists(printed(), max_size=10))
 def test_a_run_shows_the_best_of_each_method_and_budget(
-    numbers: list[OurNumber], papers: list[PaperNumber]
+    numbers: list[Measured], papers: list[Published]
 ) -> None:
     chosen = of_a_run(numbers, papers)
     for pair in chosen:
@@ -130,8 +128,8 @@ def test_a_run_shows_the_best_of_each_method_and_budget(
 
 
 def test_nearer_images_a_class_come_first() -> None:
-    ours = OurNumber("mnist", "psg", 10.0, ALONE, "convnet", "P", "accuracy", 0.9, spc=20)
-    base = PaperNumber(
+    ours = Measured("mnist", "psg", 10.0, ALONE, "convnet", "P", "accuracy", 0.9, spc=20)
+    base = Published(
         "a paper", "4", "mnist", "psg", "PSG", "", 10.0, 1e-5, 10, "convnet", "P", "accuracy",
         0.949, None, "",
     )  # fmt: skip

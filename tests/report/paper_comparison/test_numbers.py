@@ -14,7 +14,7 @@ from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.evaluation.protocols import PROTOCOLS
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
 from fedsynth.report.paper_comparison import numbers as paper
-from fedsynth.report.paper_comparison.numbers import PaperNumber, paper_numbers
+from fedsynth.report.paper_comparison.numbers import Published, paper_numbers
 
 ROOT = Path(__file__).parents[3]
 ORIGINAL = ROOT.parent / "shared" / "paper_tables.csv"
@@ -28,7 +28,7 @@ METRICS = {
 }
 
 
-def of(**wanted: object) -> list[PaperNumber]:
+def of(**wanted: object) -> list[Published]:
     """The numbers with these fields."""
     return [n for n in paper_numbers() if all(getattr(n, k) == v for k, v in wanted.items())]
 
@@ -111,7 +111,7 @@ def test_cells_that_contradict_each_other_are_flagged() -> None:
         "spc=20",
         "default settings",
     )
-    seen: dict[tuple[object, ...], list[PaperNumber]] = defaultdict(list)
+    seen: dict[tuple[object, ...], list[Published]] = defaultdict(list)
     for n in paper_numbers():
         if n.setting in plain:
             spc = 6000 if n.spc is None else n.spc

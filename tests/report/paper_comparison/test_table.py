@@ -20,7 +20,7 @@ from fedsynth.report.paper_comparison.table import (
 from fedsynth.run import main as run_main
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
-from tests.report.test_page import Page, facts
+from tests.report.test_page import Page, info
 
 CONFIG = {
     "data": "mnist",
@@ -138,7 +138,7 @@ def test_the_report_has_the_table_and_the_run_its_markdown(tmp_path: Path) -> No
             ("upper_bound", math.inf): {"accuracy": 0.99, "accuracy_P_convnet": 0.99},
         },
     )
-    page = Page(write_report(run, facts()).read_text())
+    page = Page(write_report(run, info()).read_text())
     assert "Beside the papers" in page.text
     assert "comparison" in page.ids or any(a.get("id") == "comparison" for _, a in page.tags)
     assert "Chen et al. 2022 (PSG), table 1a: PSG, 20 a class" in page.text
@@ -152,7 +152,7 @@ def test_nothing_to_compare_is_said_and_leaves_no_section(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = a_run(tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.9}}, data="shapes")
-    page = Page(write_report(run, facts()).read_text())
+    page = Page(write_report(run, info()).read_text())
     assert "Beside the papers" not in page.text
     assert not (run.path / "comparison.md").exists()
     assert main([str(run.path)]) == 0

@@ -25,30 +25,21 @@ from functools import partial
 
 import torch
 
-from fedsynth.core.model import (
-    RECORD,
-    USER,
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-    Work,
-)
-from fedsynth.methods.common.noise_placement import party_sum, placed
+from fedsynth.core.enums import Unit
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.methods.common.noise_placement import aggregate_parties, with_noise_placement
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.compression import direction
 from fedsynth.methods.pate.datalens.config import DataLensConfig
-from fedsynth.methods.pate.datalens.generator import Studio
+from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import CONVENTION, Recipe, weakness
-from fedsynth.methods.pate.datalens.teacher_store import Home
-from fedsynth.methods.pate.datalens.teachers import Ensemble
+from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
+from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.nn.gan.label_dcgan import LabelDCGAN
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import Records
 
 TEST = {
     "teachers": 120, "entries": 20, "batch": 3, "channels": 1, "hidden": 4, "code": 3,
@@ -62,7 +53,7 @@ SMOKE = {
 }  # fmt: skip
 
 
-class DataLens(Method):
+class DataLens(Method[DataLensConfig]):
     """A conversation of as many rounds as the budget pays for."""
 
     name = "datalens"
@@ -70,73 +61,74 @@ class DataLens(Method):
     source = "Wang et al. 2021, DataLens"
     Config = DataLensConfig
     paper_convention = CONVENTION
-    units = (RECORD, USER)
+    units = (Unit.RECORD, Unit.USER)
     keeps_state = True
     presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
-    def plan(self, cfg: DataLensConfig, task: Task, budget: Budget) -> Plan:
-        recipe = Recipe.of(cfg, task, budget)
-        recipe.shape(cfg, task)
+    def plan(self, cfg: DataLensConfig, stage: Stage, budget: Budget) -> Plan:
+        recipe = Recipe.of(cfg, stage, budget)
+        recipe.shape(cfg, stage)
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            LabelDCGAN(recipe.code, len(task.classes), task.data.shape, 1, 1)
+            LabelDCGAN(recipe.code, len(stage.classes), stage.data.shape, 1, 1)
         numbers = math.prod(vote_shape(recipe))
-        shown = recipe.images * (len(task.classes) + 1) * recipe.width
+        shown = recipe.images * (len(stage.classes) + 1) * recipe.width
         parties = tuple(
-            placed(
+            with_noise_placement(
                 cfg,
-                task,
+                stage,
                 PartyPlan(
-                    facts.party,
-                    facts.records,
+                    info.party,
+                    info.records,
                     recipe.event,
                     steps=recipe.rounds,
                     noise_multiplier=recipe.multiplier,
                     paper_event=recipe.paper_event,
                     bytes_up=4 * numbers * recipe.rounds,
                     bytes_down=(4 * shown + 8 * recipe.images) * recipe.rounds,
-                    work=(
-                        Work("teachers", cfg.hidden, recipe.teachers[facts.party], recipe.rounds),
+                    cost=(
+                        ComputeCost(
+                            "teachers", cfg.hidden, recipe.teachers[info.party], recipe.rounds
+                        ),
                     ),
                 ),
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         return Plan(
             self.name,
-            task,
+            stage,
             budget,
             parties,
             rounds=recipe.rounds,
-            cautions=weakness(cfg, recipe, task),
+            warnings=weakness(cfg, recipe, stage),
             assumes=(
                 "the number of records of each party, and so of its teachers",
                 "the classes of a stage",
             ),
         )
 
-    def party(
-        self, cfg: DataLensConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        recipe, party = Recipe.of(cfg, plan.task, plan.budget), private.facts.party
+    def party(self, ctx: PartyContext[DataLensConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        recipe, party = Recipe.of(cfg, plan.stage, plan.budget), private.info.party
         seed = request.numbers.get("seed")
         folder = private.file("teachers.checkpoint").parent
 
-        def build(records: Records) -> Home:
-            key = (seed, self.name, plan.task.stage, party)
-            ensemble = Ensemble(
+        def build(records: Records) -> TeacherStore:
+            key = (seed, self.name, plan.stage.index, party)
+            ensemble = TeacherEnsemble(
                 records,
                 recipe.teachers[party],
                 cfg=cfg,
                 recipe=recipe,
-                task=plan.task,
+                stage=plan.stage,
                 key=key,
                 device=guard.device,
             )
-            return Home(folder, party, ensemble)
+            return TeacherStore(folder, party, ensemble)
 
         home = private.remember(f"{folder} {seed}", build)
         votes = guard.noisy_votes(
-            home.map(partial(Home.answer, request=request)),
+            home.map(partial(TeacherStore.answer, request=request)),
             noise_multiplier=recipe.multiplier,
             sketch=recipe.sketch,
             call=request.round,
@@ -144,16 +136,17 @@ class DataLens(Method):
         )
         return guard.release({"votes": votes})
 
-    def serve(self, cfg: DataLensConfig, plan: Plan, parties: Parties) -> Outcome:
-        recipe = Recipe.of(cfg, plan.task, plan.budget)
-        key = (parties.seed, self.name, plan.task.stage)
-        studio = Studio(cfg, recipe, plan.task, key, parties.device)
-        for number in parties.rounds(recipe.rounds, studio.state):
-            request = studio.question(number, parties.seed)
-            total = party_sum(
+    def serve(self, ctx: ServerContext[DataLensConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        recipe = Recipe.of(cfg, plan.stage, plan.budget)
+        key = (ctx.seed, self.name, plan.stage.index)
+        studio = StudentGenerator(cfg, recipe, plan.stage, key, ctx.device)
+        for number in ctx.rounds(recipe.rounds, studio.state):
+            request = studio.question(number, ctx.seed)
+            total = aggregate_parties(
                 cfg,
                 plan,
-                parties,
+                ctx,
                 request,
                 shapes={"votes": vote_shape(recipe)},
                 bound=recipe.sensitivity,

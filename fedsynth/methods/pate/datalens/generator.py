@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from fedsynth.core.model import Request, SyntheticSet, Task
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import Stage
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.parameters import Recipe
 from fedsynth.nn.gan.label_dcgan import make_label_dcgan
@@ -15,22 +17,22 @@ from fedsynth.nn.gan.label_dcgan import make_label_dcgan
 AT_ONCE = 500  # images drawn together when the generator is sampled, classes in turn
 
 
-class Studio:
+class StudentGenerator:
     """The generator, what it asks in a round and what it learns from the answer."""
 
     def __init__(
         self,
         cfg: DataLensConfig,
         recipe: Recipe,
-        task: Task,
+        stage: Stage,
         key: tuple[object, ...],
         device: torch.device,
     ) -> None:
-        self.cfg, self.recipe, self.task = cfg, recipe, task
+        self.cfg, self.recipe, self.stage = cfg, recipe, stage
         self.key, self.device = key, device
-        self.classes = len(task.classes)
+        self.classes = len(stage.classes)
         self.generator = make_label_dcgan(
-            recipe.code, self.classes, task.data, cfg.generator_hidden, cfg.generator_channels,
+            recipe.code, self.classes, stage.data, cfg.generator_hidden, cfg.generator_channels,
             *key, "generator",
         ).to(device)  # fmt: skip
         self.adam = torch.optim.Adam(
@@ -80,7 +82,7 @@ class Studio:
             for part in labels.split(AT_ONCE - AT_ONCE % self.classes or self.classes):
                 codes = self._codes(len(part), generator)
                 images.append(self.generator(codes, part).cpu())
-        names = torch.tensor(self.task.classes, dtype=torch.int64)[labels.cpu()]
+        names = torch.tensor(self.stage.classes, dtype=torch.int64)[labels.cpu()]
         return SyntheticSet(torch.cat(images), names)
 
     def _drawn(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import USER, Budget, Task
-from fedsynth.methods.common.noise_placement import answers_needed
+from fedsynth.core.types import Budget, Stage
+from fedsynth.methods.common.noise_placement import required_answers
 from fedsynth.methods.pate.datalens.config import DataLensConfig, published
 from fedsynth.nn.ensembles.teacher_config import TeacherShape
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -19,7 +20,7 @@ from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.guard import DISTRIBUTED, PARTY
 from fedsynth.privacy.ledger import SLACK
-from fedsynth.privacy.mechanisms.votes import BallotRule
+from fedsynth.privacy.mechanisms.votes import VoteBounds
 
 CONVENTION = "rdp_classic_199"
 WEAK = 0.25  # all teachers' votes on a coordinate over the noise; 0.8 at the published setting
@@ -39,23 +40,23 @@ class Recipe:
     rounds: int
     multiplier: float  # sigma over the sensitivity of a round
     paper_multiplier: float  # as its authors count
-    rule: BallotRule
+    rule: VoteBounds
     sketch: CountSketch | None
 
     @staticmethod
-    def of(cfg: DataLensConfig, task: Task, budget: Budget) -> Recipe:
+    def of(cfg: DataLensConfig, stage: Stage, budget: Budget) -> Recipe:
         """The recipe of a stage."""
-        chosen = published(task.data.name, budget.epsilon)
-        teachers = teachers_of(cfg, task)
-        if budget.unit == USER:  # all records of a party must be one teacher's
+        chosen = published(stage.data.name, budget.epsilon)
+        teachers = teachers_of(cfg, stage)
+        if budget.unit == Unit.USER:  # all records of a party must be one teacher's
             teachers = dict.fromkeys(teachers, 1)
-        records = sum(facts.records for facts in task.parties)
+        records = sum(info.records for info in stage.parties)
         images = max(2, min(cfg.batch, records // sum(teachers.values())))
-        width = math.prod(task.data.shape)
+        width = math.prod(stage.data.shape)
         entries = width if cfg.compression in ("none", "d2p") else cfg.entries or chosen.entries
         if entries > width:
             raise UserError(
-                f"datalens.entries={entries}: an image of {task.data.name} has {width} numbers."
+                f"datalens.entries={entries}: an image of {stage.data.name} has {width} numbers."
             )
         rule = rule_of(cfg, width, entries)
         sketch = sketch_of(cfg, width)
@@ -106,18 +107,18 @@ class Recipe:
         """The published count."""
         return repeated(gaussian(self.paper_multiplier), self.rounds)
 
-    def shape(self, cfg: DataLensConfig, task: Task) -> TeacherShape:
+    def shape(self, cfg: DataLensConfig, stage: Stage) -> TeacherShape:
         """The teachers of this stage."""
-        classes = len(task.classes)
-        return TeacherShape(task.data.shape, classes, self.images, cfg.channels, cfg.hidden)
+        classes = len(stage.classes)
+        return TeacherShape(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
 
 
-def rule_of(cfg: DataLensConfig, width: int, entries: int) -> BallotRule:
+def rule_of(cfg: DataLensConfig, width: int, entries: int) -> VoteBounds:
     """What a ballot may hold."""
     if cfg.compression == "d2p":
         low = -(cfg.levels // 2)
-        return BallotRule(width, width, low, low + cfg.levels - 1)
-    return BallotRule(width, entries)
+        return VoteBounds(width, width, low, low + cfg.levels - 1)
+    return VoteBounds(width, entries)
 
 
 def sketch_of(cfg: DataLensConfig, width: int) -> CountSketch | None:
@@ -134,11 +135,11 @@ def paper_sensitivity(cfg: DataLensConfig, width: int, entries: int, images: int
     return one * math.sqrt(images)
 
 
-def teachers_of(cfg: DataLensConfig, task: Task) -> dict[int, int]:
+def teachers_of(cfg: DataLensConfig, stage: Stage) -> dict[int, int]:
     """How many teachers each party hosts: its share by records, at least one."""
-    records = sum(facts.records for facts in task.parties)
-    wanted = min(max(cfg.teachers // task.stages, len(task.parties)), records)
-    shares = {f.party: wanted * f.records / records for f in task.parties}
+    records = sum(info.records for info in stage.parties)
+    wanted = min(max(cfg.teachers // stage.count, len(stage.parties)), records)
+    shares = {f.party: wanted * f.records / records for f in stage.parties}
     hosted = {party: max(1, math.floor(share)) for party, share in shares.items()}
     by_rest = sorted(shares, key=lambda party: (hosted[party] - shares[party], party))
     for party in by_rest[: max(0, wanted - sum(hosted.values()))]:
@@ -166,10 +167,10 @@ def spending(budget: Budget, *, multiplier: float, most: int) -> tuple[int, floa
     return rounds, multiplier
 
 
-def weakness(cfg: DataLensConfig, recipe: Recipe, task: Task) -> tuple[str, ...]:
+def weakness(cfg: DataLensConfig, recipe: Recipe, stage: Stage) -> tuple[str, ...]:
     """A word where the noise drowns the votes: too few teachers, or too small a budget."""
-    teachers, parties = sum(recipe.teachers.values()), len(task.parties)
-    times = parties / answers_needed(cfg, task) if cfg.at == DISTRIBUTED else 1.0
+    teachers, parties = sum(recipe.teachers.values()), len(stage.parties)
+    times = parties / required_answers(cfg, stage) if cfg.at == DISTRIBUTED else 1.0
     noise = recipe.sigma * math.sqrt(parties if cfg.at == PARTY else times)
     ratio = teachers / noise
     if recipe.sketch is not None or ratio >= WEAK:

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays, Request
-from fedsynth.methods.pate.datalens.teachers import Ensemble, Question
-from fedsynth.privacy.mechanisms.votes import Tally
+from fedsynth.core.messages import Arrays, Request
+from fedsynth.methods.pate.datalens.teachers import Question, TeacherEnsemble
+from fedsynth.privacy.mechanisms.votes import VoteCounts
 from fedsynth.storage.files import atomic_write, disk_errors, sync_directory
 
 EVERY_SECONDS = 60.0
@@ -33,15 +33,15 @@ SHARE = 20  # saving takes a twentieth of the time at most
 _log = logging.getLogger("fedsynth.party")
 
 
-class Home:
+class TeacherStore:
     """The teachers of one party in one stage, and the folder that remembers them."""
 
-    def __init__(self, folder: Path, party: int, ensemble: Ensemble) -> None:
+    def __init__(self, folder: Path, party: int, ensemble: TeacherEnsemble) -> None:
         self._folder, self._party, self._ensemble = folder, party, ensemble
         self._saved = folder / "teachers.checkpoint"
         self._due = time.monotonic() + EVERY_SECONDS
 
-    def answer(self, request: Request) -> Tally:
+    def answer(self, request: Request) -> VoteCounts:
         """The counted votes for a request; makes up for what has to be trained before."""
         number, digest, ensemble = request.round, request.digest(), self._ensemble
         known = self._read(number)
@@ -52,7 +52,7 @@ class Home:
                     "and its teachers have learnt from it: the curator's folder was changed in the "
                     "middle of a stage. Start the run anew."
                 )
-            return Tally(ensemble.recipe.rule, known["sums"])
+            return VoteCounts(ensemble.recipe.rule, known["sums"])
         if not 0 <= number < ensemble.recipe.rounds:
             raise UserError(
                 f"party {self._party} was asked for round {number} of datalens; the budget pays "
@@ -73,7 +73,7 @@ class Home:
 
     def _question(self, number: int, arrays: Arrays) -> Question:
         like = torch.empty(0, dtype=self._ensemble.dtype, device=self._ensemble.device)
-        return Question.of(number, arrays, self._ensemble.recipe, self._ensemble.task, like)
+        return Question.of(number, arrays, self._ensemble.recipe, self._ensemble.stage, like)
 
     def _bring_to(self, number: int) -> None:
         """Bring the teachers to where this round starts."""

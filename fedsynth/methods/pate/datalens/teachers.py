@@ -26,16 +26,17 @@ import torch
 from torch import Tensor
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Arrays, Task
+from fedsynth.core.messages import Arrays
 from fedsynth.core.randomness import key as randomness_key
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.types import Stage
 from fedsynth.methods.pate.datalens.compression import cast
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.parameters import Recipe
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import initial
-from fedsynth.privacy.mechanisms.votes import Tally
+from fedsynth.privacy.mechanisms.votes import VoteCounts
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.subsets import part_numbers, record_hashes
 
@@ -52,7 +53,7 @@ def not_empty(records: Records, classes: Sequence[int]) -> Records:
 
 
 @dataclass(frozen=True)
-class Members:
+class RecordAssignment:
     """The records of each teacher: places and digests [teachers, widest]; the rest of a row is
     unused. Nothing here but the form depends on the records of other teachers."""
 
@@ -61,7 +62,7 @@ class Members:
     sizes: Tensor
 
     @staticmethod
-    def of(records: Records, teachers: int, partition: str) -> Members:
+    def of(records: Records, teachers: int, partition: str) -> RecordAssignment:
         """Deal the records out by their hashes."""
         found = record_hashes(records, partition)
         owner = part_numbers(records, partition, teachers)
@@ -71,7 +72,7 @@ class Members:
         places = torch.zeros(teachers, max(1, int(sizes.max())), dtype=torch.int64)
         places[owner[order], rank] = order
         digests = found[places.numpy()] if len(found) else np.zeros(places.shape, np.uint64)
-        return Members(places, digests, sizes)
+        return RecordAssignment(places, digests, sizes)
 
     def batch(self, images: int, *key: object) -> Tensor:
         """Records for one batch of each teacher [teachers, images]: in an order drawn anew for
@@ -102,11 +103,11 @@ class Question:
     labels: Tensor  # [m], of these
 
     @staticmethod
-    def of(number: int, arrays: Arrays, recipe: Recipe, task: Task, like: Tensor) -> Question:
+    def of(number: int, arrays: Arrays, recipe: Recipe, stage: Stage, like: Tensor) -> Question:
         """The round behind these arrays; refuses what is not one."""
-        image = tuple(task.data.shape)
+        image = tuple(stage.data.shape)
         forms = {
-            "made": (recipe.images, len(task.classes), *image),
+            "made": (recipe.images, len(stage.classes), *image),
             "images": (recipe.images, *image),
             "labels": (recipe.images,),
         }
@@ -114,7 +115,7 @@ class Question:
             if name not in arrays or tuple(arrays[name].shape) != form:
                 raise UserError(f"round {number} of datalens needs {name!r} of the form {form}.")
         labels = arrays["labels"].long()
-        if not bool(((labels >= 0) & (labels < len(task.classes))).all()):
+        if not bool(((labels >= 0) & (labels < len(stage.classes))).all()):
             raise UserError(f"round {number} of datalens asks for classes that do not exist.")
         made = unfolded(arrays["made"].flatten(0, 1), like).unflatten(0, forms["made"][:2])
         return Question(number, made, unfolded(arrays["images"], like), labels.to(like.device))
@@ -135,7 +136,7 @@ class _Stack:
     squares: Tensor
 
 
-class Ensemble:
+class TeacherEnsemble:
     """All teachers of one party in one stage."""
 
     def __init__(
@@ -145,23 +146,23 @@ class Ensemble:
         *,
         cfg: DataLensConfig,
         recipe: Recipe,
-        task: Task,
+        stage: Stage,
         key: tuple[object, ...],
         device: torch.device,
     ) -> None:
-        self.cfg, self.recipe, self.task, self.key = cfg, recipe, task, key
-        self.shape = recipe.shape(cfg, task)
-        self.members, self.device = Members.of(records, teachers, repr(key)), device
-        self.records = records = not_empty(records, task.classes)
-        lookup = torch.zeros(task.data.classes, dtype=torch.int64)
-        lookup[list(task.classes)] = torch.arange(len(task.classes))
+        self.cfg, self.recipe, self.stage, self.key = cfg, recipe, stage, key
+        self.shape = recipe.shape(cfg, stage)
+        self.members, self.device = RecordAssignment.of(records, teachers, repr(key)), device
+        self.records = records = not_empty(records, stage.classes)
+        lookup = torch.zeros(stage.data.classes, dtype=torch.int64)
+        lookup[list(stage.classes)] = torch.arange(len(stage.classes))
         self.labels = lookup[records.labels]
         self.dtype = getattr(torch, cfg.dtype)
         self.stacks: list[_Stack] = []
         self._memory: mmap.mmap | None = None
         self.done = 0  # rounds that the teachers have been through
         self.whole = False  # no round was broken off in the middle
-        at_once = len(task.parties) * task.stages
+        at_once = len(stage.parties) * stage.count
         self.threads = max(1, len(os.sched_getaffinity(0)) // at_once)
 
     @property
@@ -206,15 +207,15 @@ class Ensemble:
         """Give the memory back."""
         self.stacks, self._memory, self.whole = [], None, False
 
-    def round(self, question: Question, *, votes: bool = True) -> Tally | None:
+    def round(self, question: Question, *, votes: bool = True) -> VoteCounts | None:
         """Train all teachers for one round and count their votes; without `votes`, train only."""
         if question.number != self.done or not self.whole:
             raise RuntimeError(f"these teachers are at round {self.done}, not {question.number}")
         batch = self.members.batch(self.recipe.images, *self.key, "batch", question.number)
         waiting, lock = iter(self.stacks), threading.Lock()
 
-        def worker(_: int) -> Tally:
-            return Tally.count(self.recipe.rule, self.recipe.images, ballots())
+        def worker(_: int) -> VoteCounts:
+            return VoteCounts.count(self.recipe.rule, self.recipe.images, ballots())
 
         def ballots() -> Iterator[Tensor]:
             """Trains stack after stack, as long as there are any, and hands out their ballots."""
@@ -231,7 +232,7 @@ class Ensemble:
             with ThreadPoolExecutor(self.threads) as pool:
                 counted = list(pool.map(worker, range(self.threads)))
         self.done, self.whole = question.number + 1, True
-        return Tally.total(counted) if votes else None
+        return VoteCounts.total(counted) if votes else None
 
     def _train(self, stack: _Stack, question: Question, batch: Tensor, scratch: Tensor) -> None:
         mine = batch[stack.start : stack.start + stack.teachers]

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.model import Budget, Task
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.parameters import Recipe, teachers_of
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.mechanisms.votes import BallotRule
+from fedsynth.privacy.mechanisms.votes import VoteBounds
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class GPateRecipe:
     datalens: Recipe  # the same for DataLens's teachers and generator
 
     @staticmethod
-    def of(cfg: GPateConfig, task: Task, budget: Budget) -> GPateRecipe:
+    def of(cfg: GPateConfig, stage: Stage, budget: Budget) -> GPateRecipe:
         """The recipe of a stage: noise that spends the budget to the end."""
         chosen, shared = cfg.published(budget), cfg.as_datalens(budget)
-        teachers = teachers_of(shared, task)
+        teachers = teachers_of(shared, stage)
         everybody = sum(teachers.values())
-        images = max(2, min(cfg.batch, sum(f.records for f in task.parties) // everybody))
+        images = max(2, min(cfg.batch, sum(f.records for f in stage.parties) // everybody))
         noise = cfg.noise or chosen.noise * everybody / chosen.teachers
         ratio = chosen.threshold_noise / chosen.noise
         vote = Vote(images, cfg.projections, ratio * noise, noise)
@@ -142,11 +142,11 @@ class GPateRecipe:
         rounds = cfg.rounds or max(1, math.floor(mu**2 / vote.squares))
         vote = vote.louder(math.sqrt(rounds * vote.squares) / mu)
         width = cfg.projections * cfg.bins
-        rule = BallotRule(width, cfg.projections, 0, 1)
+        rule = VoteBounds(width, cfg.projections, 0, 1)
         recipe = Recipe(
             teachers=teachers,
             images=images,
-            width=math.prod(task.data.shape),
+            width=math.prod(stage.data.shape),
             entries=cfg.projections,
             beta=cfg.confident,
             code=cfg.code or chosen.code,

@@ -22,20 +22,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.model import (
-    Budget,
-    Method,
-    Outcome,
-    Parties,
-    PartyPlan,
-    Plan,
-    Release,
-    Request,
-    Task,
-)
-from fedsynth.methods.pate.datalens.generator import Studio
-from fedsynth.methods.pate.datalens.teacher_store import Home
-from fedsynth.methods.pate.datalens.teachers import Ensemble
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, Stage
+from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.pate.datalens.generator import StudentGenerator
+from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
+from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.methods.pate.g_pate.config import (
     GPateConfig,
     GPateRecipe,
@@ -44,8 +38,7 @@ from fedsynth.methods.pate.g_pate.config import (
     projection,
 )
 from fedsynth.nn.gan.label_dcgan import LabelDCGAN
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.party_data import Private, Records
+from fedsynth.privacy.party_data import Records
 
 LAPTOP = {
     "teachers": 200, "rounds": 40, "channels": 8, "hidden": 64, "generator_hidden": 256,
@@ -53,7 +46,7 @@ LAPTOP = {
 }  # fmt: skip
 
 
-class GPate(Method):
+class GPate(Method[GPateConfig]):
     """A conversation of as many rounds as the budget pays for."""
 
     name = "g_pate"
@@ -73,54 +66,53 @@ class GPate(Method):
         "paper": {},
     }  # fmt: skip
 
-    def plan(self, cfg: GPateConfig, task: Task, budget: Budget) -> Plan:
-        recipe = GPateRecipe.of(cfg, task, budget)
+    def plan(self, cfg: GPateConfig, stage: Stage, budget: Budget) -> Plan:
+        recipe = GPateRecipe.of(cfg, stage, budget)
         shared = recipe.datalens
-        shared.shape(cfg.as_datalens(budget), task)
+        shared.shape(cfg.as_datalens(budget), stage)
         with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            LabelDCGAN(shared.code, len(task.classes), task.data.shape, 1, 1)
-        shown = shared.images * (len(task.classes) + 1) * shared.width
+            LabelDCGAN(shared.code, len(stage.classes), stage.data.shape, 1, 1)
+        shown = shared.images * (len(stage.classes) + 1) * shared.width
         parties = tuple(
             PartyPlan(
-                facts.party,
-                facts.records,
+                info.party,
+                info.records,
                 recipe.event,
                 steps=shared.rounds,
                 noise_multiplier=recipe.vote.histograms,
                 bytes_up=4 * shared.images * cfg.projections * shared.rounds,
                 bytes_down=(4 * shown + 8 * shared.images) * shared.rounds,
             )
-            for facts in task.parties
+            for info in stage.parties
         )
         assumes = (
             "the number of records of each party, and so of its teachers",
             "the classes of a stage",
         )
-        return Plan(self.name, task, budget, parties, rounds=shared.rounds, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, rounds=shared.rounds, assumes=assumes)
 
-    def party(
-        self, cfg: GPateConfig, plan: Plan, private: Private, request: Request, guard: Guard
-    ) -> Release:
-        recipe, party = GPateRecipe.of(cfg, plan.task, plan.budget), private.facts.party
+    def party(self, ctx: PartyContext[GPateConfig], request: Request) -> Release:
+        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+        recipe, party = GPateRecipe.of(cfg, plan.stage, plan.budget), private.info.party
         seed = request.numbers["seed"]
         folder = private.file("teachers.checkpoint").parent
 
-        def build(records: Records) -> Home:
-            key = (seed, self.name, plan.task.stage)
+        def build(records: Records) -> TeacherStore:
+            key = (seed, self.name, plan.stage.index)
             ensemble = Voters(
                 records,
                 recipe.datalens.teachers[party],
                 cfg=cfg.as_datalens(plan.budget),
                 recipe=recipe.datalens,
-                task=plan.task,
+                stage=plan.stage,
                 key=(*key, party),
                 device=guard.device,
             )
             ensemble.settings, ensemble.public_key = cfg, key
-            return Home(folder, party, ensemble)
+            return TeacherStore(folder, party, ensemble)
 
         home = private.remember(f"{folder} {seed}", build)
-        tally = home.map(partial(Home.answer, request=request))
+        tally = home.map(partial(TeacherStore.answer, request=request))
         counts = guard.noisy_votes(
             tally, noise_multiplier=recipe.vote.histograms, call=2 * request.round
         )
@@ -133,20 +125,21 @@ class GPate(Method):
         values = answers(counts, maxima, recipe.datalens.teachers[party], cfg)
         return guard.release({"values": values})
 
-    def serve(self, cfg: GPateConfig, plan: Plan, parties: Parties) -> Outcome:
-        recipe = GPateRecipe.of(cfg, plan.task, plan.budget)
-        shared, key = recipe.datalens, (parties.seed, self.name, plan.task.stage)
-        studio = Studio(cfg.as_datalens(plan.budget), shared, plan.task, key, parties.device)
+    def serve(self, ctx: ServerContext[GPateConfig]) -> Outcome:
+        cfg, plan = ctx.config, ctx.plan
+        recipe = GPateRecipe.of(cfg, plan.stage, plan.budget)
+        shared, key = recipe.datalens, (ctx.seed, self.name, plan.stage.index)
+        studio = StudentGenerator(cfg.as_datalens(plan.budget), shared, plan.stage, key, ctx.device)
         form = {"values": (shared.images, cfg.projections)}
-        for number in parties.rounds(shared.rounds, studio.state):
-            asked = parties.ask(parties.who, studio.question(number, parties.seed), shapes=form)
+        for number in ctx.rounds(shared.rounds, studio.state):
+            asked = ctx.ask(ctx.parties, studio.question(number, ctx.seed), shapes=form)
             values = torch.stack([answer.arrays["values"] for answer in asked]).mean(0)
             back = projection(shared.width, cfg.projections, *key, number).t()
             studio.learn(number, values @ back)
         return studio.result()
 
 
-class Voters(Ensemble):
+class Voters(TeacherEnsemble):
     """DataLens's teachers, who vote for bins in place of signs."""
 
     settings: GPateConfig

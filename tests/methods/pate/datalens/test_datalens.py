@@ -11,28 +11,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import USER, Budget, DataFacts, PartyFacts, Task
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.pate.datalens.compression import direction, quantised, signs
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.datalens import DataLens
-from fedsynth.methods.pate.datalens.generator import Studio
+from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import CONVENTION, Recipe, spending, teachers_of
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 
-MNIST = DataFacts("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
-TINY = DataFacts("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
+MNIST = DatasetInfo("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
+TINY = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
 DELTA = 1e-5
 
 
-def task_of(data: DataFacts = MNIST, records: tuple[int, ...] = (60_000,), stages: int = 1) -> Task:
+def stage_of(
+    data: DatasetInfo = MNIST, records: tuple[int, ...] = (60_000,), stages: int = 1
+) -> Stage:
     parties = tuple(
-        PartyFacts(i, n, dict.fromkeys(range(data.classes), n // data.classes))
+        PartyInfo(i, n, dict.fromkeys(range(data.classes), n // data.classes))
         for i, n in enumerate(records)
     )
     classes = tuple(range(data.classes))
-    return Task(data, 0, stages, parties, classes, classes)
+    return Stage(data, 0, stages, parties, classes, classes)
 
 
 def budget(epsilon: float, accounting: str = CONVENTION) -> Budget:
@@ -66,7 +69,7 @@ def test_one_image_and_one_round_cost_what_the_published_orders_say():
 def test_the_budget_pays_for_the_published_number_of_rounds(
     target, settings, images, rounds, spent
 ):
-    recipe = Recipe.of(DataLensConfig(**settings), task_of(), budget(target))
+    recipe = Recipe.of(DataLensConfig(**settings), stage_of(), budget(target))
     assert (recipe.images, recipe.rounds) == (images, rounds)
     assert sum(recipe.teachers.values()) == 4000
     assert paper(recipe.event) == pytest.approx(spent, abs=5e-6)
@@ -85,7 +88,7 @@ def test_celeba_s_rounds(target, entries, sigma, rounds, spent):
 
 
 def test_one_more_round_would_be_too_much_and_the_exact_count_is_smaller():
-    recipe = Recipe.of(DataLensConfig(), task_of(), budget(1.0))
+    recipe = Recipe.of(DataLensConfig(), stage_of(), budget(1.0))
     assert paper(repeated(gaussian(recipe.multiplier), 87)) == pytest.approx(1.00168, abs=5e-6)
     assert epsilon(recipe.event, DELTA) == pytest.approx(0.7381, abs=5e-5)
 
@@ -93,7 +96,7 @@ def test_one_more_round_would_be_too_much_and_the_exact_count_is_smaller():
 @pytest.mark.parametrize(("target", "true"), [(1.0, 1.58), (10.0, 20.4)])
 def test_the_published_partition_gives_two_teachers_to_some_images(target, true):
     """Then one image reaches twice as far: what is stated beside what it is."""
-    recipe = Recipe.of(DataLensConfig(), task_of(), budget(target))
+    recipe = Recipe.of(DataLensConfig(), stage_of(), budget(target))
     twice = repeated(gaussian(recipe.multiplier / 2), recipe.rounds)
     assert epsilon(twice, DELTA) == pytest.approx(true, rel=0.01)
 
@@ -110,9 +113,9 @@ def test_the_steps_of_its_gaussian_mechanism_baseline(sigma, batch, target, step
 
 def test_settings_come_from_the_data_set_and_the_nearer_budget():
     fashion = dataclasses.replace(MNIST, name="fashion_mnist")
-    recipe = Recipe.of(DataLensConfig(), task_of(fashion), budget(1.0))
+    recipe = Recipe.of(DataLensConfig(), stage_of(fashion), budget(1.0))
     assert (recipe.entries, recipe.sigma, recipe.beta) == (200, pytest.approx(5000), 0.9)
-    recipe = Recipe.of(DataLensConfig(), task_of(fashion), budget(10.0))
+    recipe = Recipe.of(DataLensConfig(), stage_of(fashion), budget(10.0))
     assert (recipe.entries, recipe.beta, recipe.code) == (350, 0.27, 64)
 
 
@@ -121,9 +124,9 @@ def test_settings_come_from_the_data_set_and_the_nearer_budget():
 
 @pytest.mark.parametrize("most", [5, 40])
 def test_what_the_cap_on_rounds_leaves_over_is_spent_on_less_noise(most):
-    task = task_of()
-    free = Recipe.of(DataLensConfig(), task, budget(1.0, "pld"))
-    recipe = Recipe.of(DataLensConfig(rounds=most), task, budget(1.0, "pld"))
+    stage = stage_of()
+    free = Recipe.of(DataLensConfig(), stage, budget(1.0, "pld"))
+    recipe = Recipe.of(DataLensConfig(rounds=most), stage, budget(1.0, "pld"))
     assert (recipe.rounds, free.rounds > 86) == (most, True)
     assert recipe.sigma < 5000
     assert epsilon(recipe.event, DELTA) == pytest.approx(1.0, rel=1e-3)
@@ -133,24 +136,24 @@ def test_what_the_cap_on_rounds_leaves_over_is_spent_on_less_noise(most):
 @pytest.mark.parametrize("compression", ["none", "d2p", "sketch"])
 def test_under_the_published_count_nobody_overspends_either(compression):
     cfg = DataLensConfig(compression=compression, sigma=9e4)
-    recipe = Recipe.of(cfg, task_of(), budget(1.0))
+    recipe = Recipe.of(cfg, stage_of(), budget(1.0))
     assert paper(recipe.event) <= 1.0
     assert paper(recipe.paper_event) <= 1.0 + 1e-9
 
 
 def test_too_little_noise_for_a_single_round_is_refused_with_what_would_do():
     with pytest.raises(UserError, match=r"at least (\d+)") as refused:
-        Recipe.of(DataLensConfig(sigma=100.0), task_of(), budget(1.0))
+        Recipe.of(DataLensConfig(sigma=100.0), stage_of(), budget(1.0))
     least = float(str(refused.value).split("at least ")[1].split(",")[0])
-    assert Recipe.of(DataLensConfig(sigma=least), task_of(), budget(1.0)).rounds >= 1
+    assert Recipe.of(DataLensConfig(sigma=least), stage_of(), budget(1.0)).rounds >= 1
     with pytest.raises(UserError, match="784 numbers"):
-        Recipe.of(DataLensConfig(entries=785), task_of(), budget(1.0))
+        Recipe.of(DataLensConfig(entries=785), stage_of(), budget(1.0))
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=12), st.integers(1, 2000))
 @settings(max_examples=30, deadline=None)
 def test_every_party_hosts_its_share_of_the_teachers(records, teachers):
-    hosted = teachers_of(DataLensConfig(teachers=teachers), task_of(TINY, tuple(records)))
+    hosted = teachers_of(DataLensConfig(teachers=teachers), stage_of(TINY, tuple(records)))
     wanted = min(max(teachers, len(records)), sum(records))
     assert min(hosted.values()) >= 1
     assert wanted <= sum(hosted.values()) <= wanted + len(records)
@@ -159,7 +162,7 @@ def test_every_party_hosts_its_share_of_the_teachers(records, teachers):
 
 
 def test_stages_share_the_teachers():
-    assert sum(teachers_of(DataLensConfig(), task_of(records=(12_000,), stages=5)).values()) == 800
+    assert sum(teachers_of(DataLensConfig(), stage_of(records=(12_000,), stages=5)).values()) == 800
 
 
 @pytest.mark.parametrize(
@@ -177,17 +180,17 @@ def test_stages_share_the_teachers():
     ],
 )
 def test_few_teachers_are_warned_of_in_figures(changes, parties, said):
-    task = task_of(records=(60_000 // parties,) * parties)
+    stage = stage_of(records=(60_000 // parties,) * parties)
     cfg = DataLensConfig(beta=0.7, **changes)
-    cautions = DataLens().plan(cfg, task, budget(1.0, "pld")).cautions
-    assert bool(cautions) == bool(said)
-    assert all(text in cautions[0] for text in said)
+    warnings = DataLens().plan(cfg, stage, budget(1.0, "pld")).warnings
+    assert bool(warnings) == bool(said)
+    assert all(text in warnings[0] for text in said)
 
 
 def test_for_users_every_party_is_one_teacher():
-    task = task_of(records=(200,) * 300)
-    users = Budget(1.0, DELTA, unit=USER)
-    recipe = Recipe.of(DataLensConfig(rounds=5), task, users)
+    stage = stage_of(records=(200,) * 300)
+    users = Budget(1.0, DELTA, unit=Unit.USER)
+    recipe = Recipe.of(DataLensConfig(rounds=5), stage, users)
     assert set(recipe.teachers.values()) == {1}
     assert recipe.images == 30
     assert epsilon(recipe.event, DELTA) <= 1.0 + 1e-9
@@ -247,7 +250,7 @@ def test_quantised_coordinates_are_neighbours_of_their_place_and_right_on_averag
 
 def test_the_direction_is_where_enough_teachers_point():
     cfg = DataLensConfig()
-    recipe = Recipe.of(cfg, task_of(), budget(1.0))
+    recipe = Recipe.of(cfg, stage_of(), budget(1.0))
     votes = torch.zeros(15, 784)
     votes[0, :4] = torch.tensor([2800.0, 2799.0, -2800.0, -2799.0])
     assert direction(cfg, recipe, votes, 4000)[0, :4].tolist() == [1, 0, -1, 0]
@@ -258,7 +261,7 @@ def test_the_direction_is_where_enough_teachers_point():
 
 def test_a_sketch_without_noise_gives_the_largest_coordinates_back():
     cfg = DataLensConfig(compression="sketch", entries=3, beta=0.1, sigma=1e5)
-    recipe = Recipe.of(cfg, task_of(), budget(10.0))
+    recipe = Recipe.of(cfg, stage_of(), budget(10.0))
     votes = torch.zeros(15, 784)
     votes[:, :5] = torch.tensor([900.0, -800.0, 700.0, 600.0, -500.0])
     found = direction(cfg, recipe, recipe.sketch.table(votes), 4000)
@@ -276,9 +279,11 @@ SMALL = DataLensConfig(
 
 def test_the_generator_moves_towards_its_images_plus_the_direction():
     """The first of Adam's steps, against the loss as it is printed."""
-    task = task_of(TINY, (60,))
-    recipe = Recipe.of(SMALL, task, budget(10.0))
-    studio, plain = (Studio(SMALL, recipe, task, ("s",), torch.device("cpu")) for _ in range(2))
+    stage = stage_of(TINY, (60,))
+    recipe = Recipe.of(SMALL, stage, budget(10.0))
+    studio, plain = (
+        StudentGenerator(SMALL, recipe, stage, ("s",), torch.device("cpu")) for _ in range(2)
+    )
     way = torch.randint(-1, 2, (3, 64), generator=torch.Generator().manual_seed(0)).float()
     studio.learn(0, way)
     codes, labels = plain._drawn(0)

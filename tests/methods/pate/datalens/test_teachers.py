@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 from instruments import Crash, Fuse
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.model import Budget, DataFacts, PartyFacts, Request, Task
+from fedsynth.core.messages import Request
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.pate.datalens import teacher_store as home_file
 from fedsynth.methods.pate.datalens.config import DataLensConfig
-from fedsynth.methods.pate.datalens.generator import Studio
+from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import CONVENTION, Recipe
-from fedsynth.methods.pate.datalens.teacher_store import Home
-from fedsynth.methods.pate.datalens.teachers import Ensemble, Members, Question
+from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
+from fedsynth.methods.pate.datalens.teachers import Question, RecordAssignment, TeacherEnsemble
 from fedsynth.privacy.party_data import Records
 
-DATA = DataFacts("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
-PARTIES = (PartyFacts(0, 60, {0: 20, 1: 20, 2: 20}),)
-TASK = Task(DATA, 0, 1, PARTIES, (0, 1, 2), (0, 1, 2))
+DATA = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
+PARTIES = (PartyInfo(0, 60, {0: 20, 1: 20, 2: 20}),)
+TASK = Stage(DATA, 0, 1, PARTIES, (0, 1, 2), (0, 1, 2))
 BUDGET = Budget(10.0, 1e-5, accounting=CONVENTION)
 
 
@@ -40,28 +41,28 @@ def some_records(n: int = 60, seed: int = 0) -> Records:
     return Records(images, torch.randint(3, (n,), generator=generator))
 
 
-def ensemble(records: Records, **changes: Any) -> Ensemble:
+def ensemble(records: Records, **changes: Any) -> TeacherEnsemble:
     cfg = DataLensConfig(**{**FEW, **changes})
     recipe = Recipe.of(cfg, TASK, BUDGET)
-    made = Ensemble(
-        records, 12, cfg=cfg, recipe=recipe, task=TASK, key=("k",), device=torch.device("cpu")
+    made = TeacherEnsemble(
+        records, 12, cfg=cfg, recipe=recipe, stage=TASK, key=("k",), device=torch.device("cpu")
     )
     made.begin()
     return made
 
 
-def question(of: Ensemble, number: int) -> Request:
-    studio = Studio(of.cfg, of.recipe, of.task, ("s",), torch.device("cpu"))
+def question(of: TeacherEnsemble, number: int) -> Request:
+    studio = StudentGenerator(of.cfg, of.recipe, of.stage, ("s",), torch.device("cpu"))
     return studio.question(number, 0)
 
 
-def after(of: Ensemble, rounds: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def after(of: TeacherEnsemble, rounds: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Counts of all rounds, and each teacher's parameters behind them."""
     counts = []
     for number in range(rounds):
         arrays = question(of, number).arrays
         like = torch.empty(0, dtype=of.dtype)
-        asked = Question.of(number, arrays, of.recipe, of.task, like)
+        asked = Question.of(number, arrays, of.recipe, of.stage, like)
         counts.append(of.round(asked).sums)
     states: list[list[torch.Tensor]] = [[] for _ in range(12)]
     for stack in of.stacks:
@@ -92,14 +93,14 @@ def test_a_record_more_or_less_changes_one_teacher_wherever_it_stands(position, 
 
 
 def test_every_record_has_one_teacher_and_all_have_about_as_many():
-    members = Members.of(some_records(3000), 100, "some partition")
+    members = RecordAssignment.of(some_records(3000), 100, "some partition")
     used = torch.cat([row[:n] for row, n in zip(members.places, members.sizes, strict=True)])
     assert sorted(used.tolist()) == list(range(3000))
     assert 10 < int(members.sizes.min()) < 30 < int(members.sizes.max()) < 60
 
 
 def test_a_batch_holds_own_records_each_once_while_there_are_enough():
-    members = Members.of(some_records(), 12, "some partition")
+    members = RecordAssignment.of(some_records(), 12, "some partition")
     batches = [members.batch(4, "round", number) for number in range(3)]
     for teacher, size in enumerate(members.sizes.tolist()):
         own = set(members.places[teacher, :size].tolist())
@@ -130,7 +131,7 @@ def test_threads_change_nothing(dtype):
 # At home
 
 
-def answers(home: Home, of: Ensemble, numbers: range) -> list[torch.Tensor]:
+def answers(home: TeacherStore, of: TeacherEnsemble, numbers: range) -> list[torch.Tensor]:
     return [home.answer(question(of, number)).sums for number in numbers]
 
 
@@ -148,11 +149,11 @@ def test_a_killed_party_goes_on_where_it_was(
     monkeypatch.setattr(home_file, "EVERY_SECONDS", every)
     monkeypatch.setattr(home_file, "SHARE", 0)
     first = ensemble(some_records())
-    before = answers(Home(tmp_path, 0, first), first, range(killed_after))
+    before = answers(TeacherStore(tmp_path, 0, first), first, range(killed_after))
     assert (tmp_path / "teachers.checkpoint").exists() == (every == 0.0)
     fresh = ensemble(some_records())
     fresh.end()
-    home = Home(tmp_path, 0, fresh)
+    home = TeacherStore(tmp_path, 0, fresh)
     again = answers(home, fresh, range(killed_after - 1, 6))
     assert torch.equal(again[0], before[-1])
     found = before + again[1:]
@@ -165,7 +166,7 @@ def test_a_killed_party_goes_on_where_it_was(
 def test_damaged_teachers_are_noticed_and_trained_again(tmp_path, monkeypatch, undisturbed, damage):
     monkeypatch.setattr(home_file, "EVERY_SECONDS", 0.0)
     first = ensemble(some_records())
-    answers(Home(tmp_path, 0, first), first, range(2))
+    answers(TeacherStore(tmp_path, 0, first), first, range(2))
     path = tmp_path / "teachers.checkpoint"
     raw = bytearray(path.read_bytes())
     if damage == "cut":
@@ -177,16 +178,16 @@ def test_damaged_teachers_are_noticed_and_trained_again(tmp_path, monkeypatch, u
     path.write_bytes(raw)
     fresh = ensemble(some_records())
     fresh.end()
-    found = answers(Home(tmp_path, 0, fresh), fresh, range(2, 4))
+    found = answers(TeacherStore(tmp_path, 0, fresh), fresh, range(2, 4))
     assert all(torch.equal(a, b) for a, b in zip(found, undisturbed[2:4], strict=True))
 
 
 def test_a_round_broken_off_in_the_middle_is_not_built_upon(tmp_path, monkeypatch, undisturbed):
     made = ensemble(some_records())
-    home = Home(tmp_path, 0, made)
+    home = TeacherStore(tmp_path, 0, made)
     answers(home, made, range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(Ensemble, "_votes", lambda *_: (_ for _ in ()).throw(Crash()))
+        patch.setattr(TeacherEnsemble, "_votes", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
             home.answer(question(made, 2))
     assert torch.equal(home.answer(question(made, 2)).sums, undisturbed[2])
@@ -197,7 +198,7 @@ def test_saved_teachers_are_left_out_where_the_disk_has_no_room(tmp_path, monkey
     usage = home_file.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(home_file.shutil, "disk_usage", lambda _: usage._replace(free=10))
     made = ensemble(some_records())
-    answers(Home(tmp_path, 0, made), made, range(2))
+    answers(TeacherStore(tmp_path, 0, made), made, range(2))
     assert not (tmp_path / "teachers.checkpoint").exists()
     assert "no room" in caplog.text
 
@@ -205,7 +206,11 @@ def test_saved_teachers_are_left_out_where_the_disk_has_no_room(tmp_path, monkey
 def test_too_many_teachers_for_the_memory_are_refused_before_it_is_taken(monkeypatch):
     made = ensemble(some_records())
     made.end()
-    free = home_file.Ensemble.begin.__globals__["psutil"].virtual_memory()._replace(available=10)
+    free = (
+        home_file.TeacherEnsemble.begin.__globals__["psutil"]
+        .virtual_memory()
+        ._replace(available=10)
+    )
     monkeypatch.setattr("psutil.virtual_memory", lambda: free)
     with pytest.raises(UserError, match=r"12 teachers of datalens take .* Host fewer"):
         made.begin()
@@ -213,7 +218,7 @@ def test_too_many_teachers_for_the_memory_are_refused_before_it_is_taken(monkeyp
 
 def test_questions_that_make_no_sense_are_refused(tmp_path):
     made = ensemble(some_records())
-    home = Home(tmp_path, 7, made)
+    home = TeacherStore(tmp_path, 7, made)
     home.answer(question(made, 0))
     other = dataclasses.replace(question(made, 1), round=0)
     with pytest.raises(UserError, match="party 7 answered another question in round 0"):

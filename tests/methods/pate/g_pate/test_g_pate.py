@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.model import Budget, PartyFacts, Task
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.methods import method
 from fedsynth.methods.pate.g_pate.config import (
@@ -27,10 +27,10 @@ from fedsynth.privacy.accounting.events import composed, gaussian, repeated
 DELTA = 1e-5
 
 
-def a_task(records: int = 60_000) -> Task:
-    facts = (PartyFacts(0, records, dict.fromkeys(range(10), records // 10)),)
-    data = datasets.info("mnist").facts
-    return Task(data, 0, 1, facts, tuple(range(10)), tuple(range(10)))
+def a_task(records: int = 60_000) -> Stage:
+    info = (PartyInfo(0, records, dict.fromkeys(range(10), records // 10)),)
+    data = datasets.find("mnist").info
+    return Stage(data, 0, 1, info, tuple(range(10)), tuple(range(10)))
 
 
 @pytest.mark.parametrize(("budget", "images"), [(10, 1519), (1, 1971)])

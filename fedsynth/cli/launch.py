@@ -12,16 +12,17 @@ from typing import Any
 from rich.console import Console
 
 from fedsynth.core.errors import UserError, nearest
-from fedsynth.engine.base import open_engine
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.experiment.config import Config, assemble
-from fedsynth.experiment.grid import make_jobs, plans, report_facts
+from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import need_data
 from fedsynth.experiment.session import dropped_out
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
+from fedsynth.report.report_data import report_facts
 from fedsynth.report.summary import frame, rich_table, summarise
 from fedsynth.storage.lock import in_use
 from fedsynth.storage.run_directory import RunDirectory
@@ -90,7 +91,7 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
     with ExitStack() as stack:
         try:
             engine = stack.enter_context(
-                open_engine(
+                open_job_engine(
                     settings.engine,
                     workers=settings.workers,
                     num_cpus=settings.num_cpus,

@@ -1,0 +1,56 @@
+"""Closed vocabularies of fedsynth. Each value is a `str`, as it is typed and stored."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Unit(StrEnum):
+    """The unit of privacy: what one neighbouring data set has more than the other."""
+
+    RECORD = "record"
+    USER = "user"  # all records of one party
+
+
+class Relation(StrEnum):
+    """The neighbouring relation between two data sets."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+
+
+class Accounting(StrEnum):
+    """The accountant to which noise is calibrated; `PAPER` is the authors' published convention."""
+
+    PLD = "pld"
+    RDP = "rdp"
+    PAPER = "paper"
+
+
+class DataKind(StrEnum):
+    """The kind of data that a data set holds and a method can release."""
+
+    IMAGE = "image"
+    TABLE = "table"
+
+
+class NoisePlacement(StrEnum):
+    """Who adds the noise to a sum over parties."""
+
+    PARTY = "party"  # each party adds all of it to its own sum
+    AGGREGATE = "aggregate"  # a trusted aggregator adds it once
+    DISTRIBUTED = "distributed"  # each party adds a share; only the sum is revealed
+
+
+class StageOrder(StrEnum):
+    """Whether parties form one stage each or one stage together."""
+
+    IN_TURN = "in_turn"
+    TOGETHER = "together"
+
+
+class SecureSum(StrEnum):
+    """How shares of noise are summed."""
+
+    IDEAL = "ideal"  # the simulation stands in for a secure sum
+    SECAGG = "secagg"  # SecAgg+ between the parties

@@ -1,0 +1,54 @@
+"""What travels between the server and the parties: requests, releases and sums of releases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+Numbers = Mapping[str, int | float | str | bool]
+Arrays = Mapping[str, torch.Tensor]
+Shapes = Mapping[str, Sequence[int]]  # of arrays, by name
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question of the server to a party: a kind, a round number and public arrays."""
+
+    kind: str = "release"
+    round: int = 0
+    arrays: Arrays = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """SHA-256 over all content: equal requests have equal digests."""
+        sha = hashlib.sha256(repr((self.kind, self.round, sorted(self.numbers.items()))).encode())
+        for name, value in sorted(self.arrays.items()):
+            raw = value.detach().cpu().contiguous()
+            sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
+            sha.update(raw.numpy().tobytes())
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class Release:
+    """The only object that leaves a party.
+
+    `Guard.release` makes it and stamps it with the ledger entries that paid for it; the ClientApp
+    refuses to send anything else."""
+
+    party: int
+    arrays: Arrays
+    entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
+    numbers: Numbers = field(default_factory=dict)
+    only_in_sum: bool = False  # holds one share of the noise: must not be seen by itself
+
+
+@dataclass(frozen=True)
+class AggregatedSum:
+    """The sum of the parties' releases; with a secure sum, all that the server learns of them."""
+
+    arrays: Arrays
+    parties: tuple[int, ...]  # the parties in the sum

@@ -1,0 +1,49 @@
+"""The outcome of a stage: a synthetic data set, or a released model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedsynth.core.messages import Arrays
+
+
+@dataclass(frozen=True)
+class SyntheticSet:
+    """Released images or table rows with labels.
+
+    In the pixel scale 0 is black and 1 is white; noise may put values outside. Real images, which
+    only a non-private reference releases, stay bytes (0 to 255)."""
+
+    images: torch.Tensor  # float32 or uint8 [n, c, h, w]
+    labels: torch.Tensor  # int64 [n]
+    soft: torch.Tensor | None = None  # float32 [n, classes of the data set]: label probabilities
+    raw: bool = False  # unchanged records, which only a non-private reference may release
+
+    def pixels(self) -> torch.Tensor:
+        """The images in the pixel scale, float32."""
+        return self.images / 255 if self.images.dtype == torch.uint8 else self.images
+
+    @staticmethod
+    def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
+        """Concatenate sets in order; soft labels remain where every set has them."""
+        soft = [s.soft for s in sets if s.soft is not None]
+        return SyntheticSet(
+            torch.cat([s.images for s in sets]),
+            torch.cat([s.labels for s in sets]),
+            torch.cat(soft) if len(soft) == len(sets) else None,
+            any(s.raw for s in sets),
+        )
+
+
+@dataclass(frozen=True)
+class ReleasedModel:
+    """A private classifier over all classes of the data set."""
+
+    state: Arrays
+    width: int
+
+
+Outcome = SyntheticSet | ReleasedModel

@@ -1,0 +1,87 @@
+"""Public facts about data, parties and budgets, from which every plan is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedsynth.core.enums import Accounting, DataKind, Relation, Unit
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The privacy budget of one party over a whole run, with what its epsilon means."""
+
+    epsilon: float
+    delta: float
+    unit: Unit = Unit.RECORD
+    relation: Relation = Relation.ADD_REMOVE
+    accounting: str = Accounting.PLD  # or the name of a published convention
+
+    def __post_init__(self) -> None:
+        """Turn stored texts into enum members."""
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "relation", Relation(self.relation))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its categories, or the range of its numbers.
+
+    Both come from the literature or a schema, never from the data at hand."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    categories: tuple[str, ...] = ()  # in the order of their codes; empty: a numeric column
+    whole: bool = False  # an integer column
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Public facts of a data set: shape, number of classes and normalisation constants.
+
+    A table is a set of records of shape (columns, 1, 1), one channel per column, whose values
+    `data.tables` maps to [0, 1] and back; code that reads single numbers and no neighbourhoods
+    therefore works on tables unchanged."""
+
+    name: str
+    shape: tuple[int, int, int]  # channels, height, width
+    classes: int
+    mean: tuple[float, ...]  # of pixels in [0, 1], one per channel, from the literature
+    std: tuple[float, ...]
+    kind: DataKind = DataKind.IMAGE
+    columns: tuple[Column, ...] = ()  # of a table
+
+
+@dataclass(frozen=True)
+class PartyInfo:
+    """Public facts of one party before it has released anything."""
+
+    party: int
+    records: int
+    class_counts: Mapping[int, int]  # the classes that the party states it holds, with counts
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Public facts of one stage of a scenario."""
+
+    data: DatasetInfo
+    index: int
+    count: int  # of stages in the scenario
+    parties: tuple[PartyInfo, ...]  # the parties of this stage
+    classes: tuple[int, ...]  # classes of this stage, in the scenario's order
+    seen: tuple[int, ...]  # classes of this and all earlier stages, in order
+
+
+@dataclass(frozen=True)
+class ComputeCost:
+    """A repeated unit of computation, for estimates of time: see `experiment.release_cost`."""
+
+    # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step),
+    # "scattering" (the transform), or "teachers" (one round of DataLens)
+    kind: str
+    width: int  # of the ConvNet; hidden units of a teacher
+    batch: int  # records, or teachers
+    times: int

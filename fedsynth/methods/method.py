@@ -1,0 +1,173 @@
+"""The interface of a method: what it plans, what it does at a party, what it does at the server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import torch
+
+from fedsynth.core.enums import DataKind, Unit
+from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
+from fedsynth.core.outcomes import Outcome
+from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
+from fedsynth.privacy.guard import CentralNoise, Guard
+from fedsynth.privacy.party_data import PartyData
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class PartyContext(Generic[C]):
+    """What a method has at hand inside one party while it answers one request.
+
+    `data` is private and stays sealed; only `guard` turns it into something that may leave."""
+
+    config: C
+    plan: Plan
+    data: PartyData
+    guard: Guard
+
+    @property
+    def party(self) -> int:
+        """The number of this party."""
+        return self.data.info.party
+
+    @property
+    def party_plan(self) -> PartyPlan:
+        """This party's part of the plan: its sampling rate, noise and steps."""
+        return self.plan.of(self.party)
+
+    @property
+    def info(self) -> PartyInfo:
+        """The public facts of this party."""
+        return self.data.info
+
+    @property
+    def dataset(self) -> DatasetInfo:
+        """The public facts of the data set."""
+        return self.plan.stage.data
+
+    @property
+    def device(self) -> torch.device:
+        """The device to compute on."""
+        return self.guard.device
+
+
+class ServerContext(Protocol[C]):
+    """What a method has at hand at the server in one stage: it can ask parties, and nothing else.
+
+    Attributes:
+        config: The method's settings.
+        plan: The public plan of the stage.
+        parties: The numbers of the parties of this stage.
+        inherited: The outcomes of all earlier stages, for methods that build on them.
+        seed: The public seed of the run.
+        device: The device to compute on.
+        central_noise: The noise of a trusted aggregator, for methods that place it there.
+    """
+
+    config: C
+    plan: Plan
+    parties: tuple[int, ...]
+    inherited: tuple[Outcome, ...]
+    seed: int
+    device: torch.device
+    central_noise: CentralNoise
+
+    def ask(
+        self,
+        parties: Sequence[int],
+        request: Request,
+        *,
+        allow_missing: bool = False,
+        shapes: Shapes | None = None,
+    ) -> list[Release]:
+        """Send a request to these parties at once and wait for their releases.
+
+        Args:
+            parties: The parties to ask.
+            request: The same request for all.
+            allow_missing: Leave out parties that died or hang (`Release.party` names the others)
+                and do not ask them again in this stage.
+            shapes: If given, each release must hold exactly these arrays in these shapes.
+
+        Returns:
+            The releases in the order of `parties`. All values are finite, and all releases have
+            the same form.
+
+        Raises:
+            PartyFailed: A party replied with an error.
+            BadReply: A release has another form than the others, or than `shapes`.
+        """
+
+    def ask_sum(
+        self,
+        parties: Sequence[int],
+        request: Request,
+        *,
+        shapes: Shapes,
+        bound: float,
+        at_least: int,
+    ) -> AggregatedSum:
+        """Ask for one mechanism with distributed noise and learn the sum over parties only.
+
+        Args:
+            parties: The parties to ask.
+            request: The same request for all.
+            shapes: The arrays that each party answers with.
+            bound: The L2 bound on one record's contribution.
+            at_least: The number of shares that the noise consists of.
+
+        Raises:
+            PartyLost: Fewer than `at_least` parties answered; there is no sum then.
+        """
+
+    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
+        """Yield 0..n-1 and checkpoint `state`; after a crash, continue from the checkpoint.
+
+        Values of `state` are tensors, numbers or objects with `state_dict`; change it in place."""
+
+
+class Method(ABC, Generic[C]):
+    """One way to release private data.
+
+    A file with a subclass anywhere below `fedsynth/methods` is found by its `name`, and so is one
+    outside the package that `plugin=` or an entry point names. `Config` is a frozen dataclass: its
+    fields are keys of the command line (`psg.spc=20`), its defaults are the published setting, and
+    `presets` change them for smoke and laptop runs.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Config: ClassVar[type]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
+    units: ClassVar[tuple[str, ...]] = (Unit.RECORD,)  # the units of privacy it offers
+    private: ClassVar[bool] = True  # False: a reference that discloses records, at infinite cost
+    kinds: ClassVar[tuple[str, ...]] = (DataKind.IMAGE,)  # the kinds of data it can release
+    keeps_state: ClassVar[bool] = False  # a party's state is costly to move: pin it to one worker
+    source: ClassVar[str] = ""  # the publication
+
+    def unfit(self, data: DatasetInfo) -> str:
+        """The reason why this method cannot release such data; empty if it can."""
+        return "" if data.kind in self.kinds else f"it works on {' or '.join(self.kinds)} data only"
+
+    def inherits(self, cfg: C) -> bool:
+        """Whether a stage needs the outcome of the stage before. If not, stages run at once."""
+        return False
+
+    @abstractmethod
+    def plan(self, cfg: C, stage: Stage, budget: Budget) -> Plan:
+        """Plan a stage from public facts only: rounds, noise, privacy events, bytes, time."""
+
+    @abstractmethod
+    def party(self, ctx: PartyContext[C], request: Request) -> Release:
+        """Answer one request inside a party; the release comes from `ctx.guard`."""
+
+    @abstractmethod
+    def serve(self, ctx: ServerContext[C]) -> Outcome:
+        """Run one stage at the server: ask the parties and return the outcome."""
