@@ -8,7 +8,9 @@ value, what is allowed and the nearest valid name.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +31,13 @@ def setting(
     at_least: float | None = None,
     at_most: float | None = None,
     finite: bool = True,
+    formerly: str | None = None,
 ) -> Any:
-    """A dataclass field with its one-line documentation and its limits."""
+    """A dataclass field with its one-line documentation and its limits.
+
+    `formerly` is a name that the key had before; it is still understood, with a note."""
     limits = {
+        "formerly": formerly,
         "choices": choices,
         "above": above,
         "below": below,
@@ -44,6 +50,7 @@ def setting(
 
 def build(cls: type[C], values: Mapping[str, Any], path: str = "") -> C:
     """An instance of the dataclass `cls` from plain values, checked field by field."""
+    values = canonical(cls, values, path)
     prefix = f"{path}." if path else ""
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
@@ -58,6 +65,36 @@ def build(cls: type[C], values: Mapping[str, Any], path: str = "") -> C:
         made[name] = convert(value, hints[name], prefix + name)
         _check_limits(made[name], fields[name].metadata, prefix + name)
     return cls(**made)
+
+
+def former_names(cls: type) -> dict[str, str]:
+    """Former name -> present name of the settings of `cls` that were renamed."""
+    fields = dataclasses.fields(cls)
+    return {f.metadata["formerly"]: f.name for f in fields if f.metadata.get("formerly")}
+
+
+def canonical(cls: type, values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """`values` with former names of settings replaced by the present ones.
+
+    Raises:
+        UserError: A setting is given under both names.
+    """
+    renamed = former_names(cls)
+    prefix = f"{path}." if path else ""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        present = renamed.get(name, name)
+        if present in made or (present != name and present in values):
+            raise UserError(f"{prefix}{name} is the former name of {prefix}{present}: give one.")
+        if present != name:
+            _note_once(f"{prefix}{name} is called {prefix}{present} now.")
+        made[present] = value
+    return made
+
+
+@functools.cache
+def _note_once(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 def convert(value: Any, kind: Any, key: str) -> Any:

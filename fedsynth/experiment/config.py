@@ -17,7 +17,7 @@ import yaml
 
 from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError, nearest, unknown
-from fedsynth.core.settings import build, setting
+from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, layered
 from fedsynth.experiment import user_partition as population
@@ -193,9 +193,21 @@ def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
     return checked
 
 
+def present_names(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """One layer with former names of keys replaced by the present ones, in every section."""
+    layer = canonical(ScenarioConfig, canonical(RunConfig, layer))
+    sections: dict[str, type] = {"evaluation": EvaluationConfig}
+    sections |= {name: some.Config for name, some in all_methods().items()}
+    for name, cls in sections.items():
+        if isinstance(layer.get(name), Mapping):
+            layer[name] = canonical(cls, layer[name], name)
+    return layer
+
+
 def check_layer(layer: Mapping[str, Any]) -> None:
     """Every key of one layer known, typed and within its limits, also where nobody will ask for
     it: a typo in the settings of a method that is not chosen is still a typo."""
+    layer = present_names(layer)
     known = [*RUN_KEYS, *WORLD_KEYS, "evaluation", *all_methods()]
     for key in layer:
         if key not in known:
@@ -214,6 +226,7 @@ def check_layer(layer: Mapping[str, Any]) -> None:
 def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
     """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
     merged: dict[str, Any] = {}
+    layers = [present_names(layer) for layer in layers]
     for layer in layers:
         check_layer(layer)
         merged.update(layer)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsynth.core.plan import Plan
-from fedsynth.core.settings import build
+from fedsynth.core.settings import build, former_names
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
@@ -80,6 +80,10 @@ class Job:
         for place in ("out", "evaluation", "secure_sum"):
             fields.pop(place)
         fields["world"].pop("data_dir")
+        former = {new: old for old, new in former_names(self.method_impl.Config).items()}
+        fields["settings"] = {former.get(k, k): v for k, v in fields["settings"].items()}
+        former = {new: old for old, new in former_names(ScenarioConfig).items()}
+        fields["world"] = {former.get(k, k): v for k, v in fields["world"].items()}
         return json.dumps(fields, sort_keys=True)
 
     def party_folder(self, party: int) -> Path:
