@@ -73,7 +73,7 @@ def test_facts_are_told_where_no_data_is(monkeypatch):
         assert "\n" not in known.about
 
 
-@pytest.mark.parametrize("call", [datasets.info, lambda name: datasets.load(name, "train")])
+@pytest.mark.parametrize("call", [datasets.find, lambda name: datasets.load(name, "train")])
 def test_unknown_names_are_told_the_nearest(call):
     with pytest.raises(UserError, match=r"unknown data set 'fasion_mnist'.*'fashion_mnist'"):
         call("fasion_mnist")
@@ -170,7 +170,7 @@ def test_idx_files_are_read_as_they_are_defined():
 
 
 def test_made_data_say_that_they_are_made():
-    for known in map(datasets.info, datasets.names()):
+    for known in map(datasets.find, datasets.names()):
         assert known.made == ("made-up" in known.about)
     assert datasets.find("shapes").made
 

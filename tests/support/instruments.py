@@ -15,7 +15,7 @@ from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
-from fedsynth.privacy.secagg.distributed_noise import Grid
+from fedsynth.privacy.secagg.distributed_noise import FixedPointGrid
 from fedsynth.storage import checkpoint
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -90,7 +90,7 @@ class Transcript:
     def _share(self, values: list[torch.Tensor], *, stream: Any, **named: Any) -> list[Any]:
         """A share of the noise: what counts is the bound, whatever part of the noise it is."""
         assert stream.purpose not in self.before, "the same noise was drawn twice"
-        grid = Grid.of(named["bound"], sum(value.numel() for value in values))
+        grid = FixedPointGrid.of(named["bound"], sum(value.numel() for value in values))
         self.before[stream.purpose] = [grid.read(grid.place(value)) for value in values]
         self.bound[stream.purpose] = grid.bound
         if self._replayed is None:

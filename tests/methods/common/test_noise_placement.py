@@ -19,7 +19,6 @@ from fedsynth.core.types import Budget
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.experiment import session
 from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.experiment.grid import published
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods import method
@@ -31,6 +30,7 @@ from fedsynth.privacy.charging import CURATOR, PUBLIC
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.secagg.distributed_noise import weakened
+from fedsynth.report.report_data import published
 
 JOINT = ("psg_joint", "ndpdc_joint", "dp_merf_joint", "sketch_teach_joint")
 SHARED = ("psg_joint", "ndpdc_joint", "dp_merf_joint")  # these may lose parties
