@@ -15,7 +15,7 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 run: $(READY)
-	$(BIN)/python -m fedsynth.data.sources mnist
+	$(BIN)/fedsynth fetch mnist
 	$(BIN)/python -m fedsynth.run scenario=split_mnist preset=laptop $(OVERRIDES)
 
 test: $(READY)

@@ -11,6 +11,7 @@ import tiny_runs as tiny
 import torch
 
 from fedsynth import methods
+from fedsynth.cli.run import main
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import datasets as sets
 from fedsynth.data import registry as datasets
@@ -18,7 +19,6 @@ from fedsynth.experiment.job import _parse, _plan
 from fedsynth.methods import all_methods
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.run import main
 from fedsynth.storage.run_directory import RunDirectory
 
 README = (tiny.ROOT / "README.md").read_text()

@@ -19,12 +19,12 @@ import tiny_runs as tiny
 import yaml
 from waiting import on_this_machine
 
+from fedsynth.cli.run import main
 from fedsynth.experiment.config import assemble
 from fedsynth.experiment.grid import make_jobs
 from fedsynth.experiment.job import Job
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.run import main
 
 # A conversation, a relay, a loop at home and a reference: together a few seconds of work.
 WORDS = [

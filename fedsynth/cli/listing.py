@@ -1,10 +1,13 @@
-"""What there is: `--list`, and the keys of `--help`, from the registries themselves."""
+"""Lists and help texts, taken from the registries and the settings themselves."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from fedsynth.core.errors import UserError, nearest, unknown
 from fedsynth.core.settings import describe
 from fedsynth.data import partition
 from fedsynth.data import registry as datasets
@@ -12,7 +15,8 @@ from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import RunConfig
 from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_files
-from fedsynth.methods import all_methods
+from fedsynth.methods import all_methods, method
+from fedsynth.methods.method import Method
 
 WIDTH = 98
 
@@ -31,18 +35,80 @@ def _lines(rows: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def catalogue() -> str:
-    """Scenarios, methods, data sets and partitioners, a line each."""
-    methods = all_methods().values()
-    parts = {
-        "Scenarios (scenario=)": [
-            (name, str(read_yaml(path).get("about", ""))) for name, path in scenario_files().items()
-        ],
-        "Methods (method=)": [(m.name, m.summary) for m in methods],
-        "Data sets (data=)": [(n, datasets.find(n).about) for n in datasets.names()],
-        "Partitioners (partition=)": [(n, partition.find(n).about) for n in partition.names()],
+def _scenarios() -> list[tuple[str, str]]:
+    return [
+        (name, str(read_yaml(path).get("about", ""))) for name, path in scenario_files().items()
+    ]
+
+
+CATALOGUE: dict[str, tuple[str, Callable[[], list[tuple[str, str]]]]] = {
+    "scenarios": ("Scenarios (scenario=)", _scenarios),
+    "methods": ("Methods (method=)", lambda: [(m.name, m.summary) for m in all_methods().values()]),
+    "data": (
+        "Data sets (data=)",
+        lambda: [(name, datasets.find(name).about) for name in datasets.names()],
+    ),
+    "partitions": (
+        "Partitioners (partition=)",
+        lambda: [(name, partition.find(name).about) for name in partition.names()],
+    ),
+}
+
+
+def catalogue(kinds: Iterable[str] = tuple(CATALOGUE)) -> str:
+    """Scenarios, methods, data sets and partitioners, one line each."""
+    parts = (CATALOGUE[kind] for kind in kinds)
+    return "\n\n".join(f"{title}\n{_lines(rows())}" for title, rows in parts)
+
+
+def print_catalogue(words: Sequence[str]) -> int:
+    """The command `fedsynth list [KIND]`; returns the exit code."""
+    if words and words[0] not in CATALOGUE:
+        print(f"error: {unknown('kind', words[0], CATALOGUE)}", file=sys.stderr)
+        return 2
+    print(catalogue(words or tuple(CATALOGUE)))
+    return 0
+
+
+def print_topic(words: Sequence[str]) -> int:
+    """The command `fedsynth help TOPIC`; returns the exit code."""
+    try:
+        print(topic(words[0]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def topic(name: str) -> str:
+    """The help text of a topic: a section of keys, a method, or a single key.
+
+    Raises:
+        UserError: There is no such topic.
+    """
+    sections = {
+        "keys": keys,
+        "run": lambda: _lines(_rows(RunConfig)),
+        "scenario": lambda: _lines(_rows(ScenarioConfig)),
+        "evaluation": lambda: _lines(_rows(EvaluationConfig, "evaluation.")),
     }
-    return "\n\n".join(f"{title}\n{_lines(rows)}" for title, rows in parts.items())
+    if name in sections:
+        return sections[name]()
+    if name in all_methods():
+        return _method_keys(method(name))
+    section = name.rpartition(".")[0]
+    if section in all_methods():
+        rows = _rows(method(section).Config, f"{section}.")
+    else:
+        rows = _rows(RunConfig) + _rows(ScenarioConfig) + _rows(EvaluationConfig, "evaluation.")
+    chosen = [(text, about) for text, about in rows if text.partition("=")[0] == name]
+    if not chosen:
+        names = [*sections, *all_methods(), *(text.partition("=")[0] for text, _ in rows)]
+        raise UserError(
+            f"no help on {name!r}.{nearest(name, names)} Topics: {', '.join(sections)}, the name "
+            "of a method (`fedsynth list methods`), or a key."
+        )
+    return _lines(chosen)
 
 
 def keys() -> str:
@@ -50,10 +116,17 @@ def keys() -> str:
     text = _lines(_rows(RunConfig) + _rows(ScenarioConfig))
     text += "\n\nEvaluation\n" + _lines(_rows(EvaluationConfig, "evaluation."))
     for m in all_methods().values():
-        rows = _rows(m.Config, f"{m.name}.")
-        if rows:
-            text += "\n\n" + textwrap.fill(f"{m.name}: {m.summary}", WIDTH) + "\n" + _lines(rows)
+        text += "\n\n" + _method_keys(m)
     return text
+
+
+def _method_keys(method_impl: Method[Any]) -> str:
+    """A method's summary, its source and its keys."""
+    head = textwrap.fill(f"{method_impl.name}: {method_impl.summary}", WIDTH)
+    if method_impl.source:
+        head += "\n" + textwrap.fill(f"Source: {method_impl.source}", WIDTH)
+    rows = _rows(method_impl.Config, f"{method_impl.name}.")
+    return "\n".join([head, *([_lines(rows)] if rows else [])])
 
 
 def _rows(cls: type, prefix: str = "") -> list[tuple[str, str]]:

@@ -101,7 +101,7 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
 def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     """One panel a data set, one line a method, over epsilon; bars: deviation over draws.
 
-    `rows` are those of a study (`fedsynth.study.table`). None with fewer than two budgets."""
+    `rows` are those of a study (`fedsynth.cli.study.table`). None with fewer than two budgets."""
     rows = rows[np.isfinite(rows["epsilon"])]
     if rows["epsilon"].nunique() < 2:
         return None

@@ -16,12 +16,12 @@ import pandas as pd
 import psutil
 import pytest
 
+from fedsynth.cli.study import FIGURE, NUMBERS, TABLE, Study, main, table
 from fedsynth.core.errors import UserError
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.storage.metrics import COLUMNS, Metric
 from fedsynth.storage.run_directory import CONFIG, METRICS, REPORT, RunDirectory
-from fedsynth.study import FIGURE, NUMBERS, TABLE, Study, main, table
 
 STUDENTS = {0: (0.8, 0.9), 1: (0.6, 0.7)}  # accuracies by draw
 
@@ -169,7 +169,7 @@ def test_a_study_that_is_ended_takes_its_run_with_it(tmp_path: Path) -> None:
     stub.write_text(f"#!/bin/sh\necho $$ > {told}.new\nmv {told}.new {told}\nexec sleep 100\n")
     stub.chmod(0o755)
     program = (
-        "import sys; from fedsynth.study import in_a_process; "
+        "import sys; from fedsynth.cli.study import in_a_process; "
         f"sys.executable = {str(stub)!r}; sys.exit(in_a_process([]) != 0)"
     )
     study_of_it = subprocess.Popen([sys.executable, "-c", program])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import ROOT
 
+from fedsynth.cli.run import main as run_main
 from fedsynth.report.page import write_report
 from fedsynth.report.paper_comparison.matching import ALONE
 from fedsynth.report.paper_comparison.table import (
@@ -17,7 +18,6 @@ from fedsynth.report.paper_comparison.table import (
     pairs_of,
     parties_in_words,
 )
-from fedsynth.run import main as run_main
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
 from tests.report.test_page import Page, info

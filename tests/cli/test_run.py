@@ -16,12 +16,12 @@ import pytest
 import yaml
 from tiny_runs import ROOT, outputs
 
+from fedsynth.cli.run import main
 from fedsynth.data import registry as datasets
 from fedsynth.data.fetch import registries as clients
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.methods import all_methods
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.run import main
 
 TINY = [
     "data=shapes",

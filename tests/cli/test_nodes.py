@@ -9,7 +9,7 @@ import fakes
 import psutil
 import pytest
 
-from fedsynth.cli.flower_nodes import main, rehearse
+from fedsynth.cli.nodes import main, rehearse
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 

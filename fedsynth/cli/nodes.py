@@ -1,7 +1,7 @@
 """The same apps on real Flower nodes: the app folder that `flwr run` takes, and a rehearsal.
 
-    python -m fedsynth.cli.flower_nodes app FOLDER        write the app folder
-    python -m fedsynth.cli.flower_nodes rehearse JOB.json --parties 2
+    python -m fedsynth.cli.nodes app FOLDER        write the app folder
+    python -m fedsynth.cli.nodes rehearse JOB.json --parties 2
 
 In earnest: start `flower-superlink` at the curator and, at each party, `flower-supernode
 --node-config 'partition-id=0'` with its own number; put the job file at the same path everywhere;
@@ -196,7 +196,7 @@ def _free_ports(count: int) -> list[int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the module's text."""
-    parser = argparse.ArgumentParser(prog="python -m fedsynth.cli.flower_nodes")
+    parser = argparse.ArgumentParser(prog="python -m fedsynth.cli.nodes")
     commands = parser.add_subparsers(dest="command", required=True)
     app = commands.add_parser("app", help="write the folder that flwr run takes")
     app.add_argument("folder", type=Path)

@@ -1,0 +1,5 @@
+"""`python -m fedsynth` is the command `fedsynth`."""
+
+from fedsynth.cli.main import entry
+
+entry()

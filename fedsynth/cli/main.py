@@ -1,0 +1,270 @@
+"""The command `fedsynth`: one command per task, each imported only when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import click
+
+import fedsynth
+
+WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+SHELLS = ("bash", "zsh", "fish")
+
+
+class _Commands(click.Group):
+    """A group that names the nearest command for a typo and passes old command lines on."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read `fedsynth scenario=NAME ...` and `fedsynth --plan ...` as the run command."""
+        if args and args[0] not in self.commands and _is_run(args[0]):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command.
+
+        Raises:
+            click.UsageError: No command has this name.
+        """
+        if args and args[0] not in self.commands:
+            from fedsynth.core.errors import nearest
+
+            raise click.UsageError(
+                f"no command {args[0]!r}.{nearest(args[0], self.commands)} "
+                "`fedsynth --help` lists them.",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _is_run(word: str) -> bool:
+    """Whether a command line that starts with this word is one of `python -m fedsynth.run`."""
+    return "=" in word or word in (
+        "--plan",
+        "--resume",
+        "--list",
+        "--quiet",
+    )
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fedsynth.__version__, "-V", "--version", package_name="fedsynth")
+def app() -> None:
+    """Simulate differentially private releases of several parties: what the releases are worth,
+    what they cost in privacy, and whether that cost is true.
+
+    \b
+    fedsynth run split_mnist preset=smoke     a comparison on real MNIST, under a minute
+    fedsynth plan split_mnist                 what it would cost; reads no data
+    fedsynth list                             scenarios, methods, data sets, partitioners
+    fedsynth help psg                         the keys of a method, or of another topic
+    """
+
+
+def _exit(module: str, words: Sequence[str], function: str = "main") -> None:
+    """Run a command's own main function and leave with its exit code."""
+    main: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
+    code = main(list(words))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        # Nothing is waited for after a failure: the workers are gone, threads may not be.
+        os._exit(code)
+
+
+def _words() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.argument("words", nargs=-1, type=click.UNPROCESSED)
+
+
+def _with_scenario(words: Sequence[str]) -> list[str]:
+    """`run NAME ...` as `scenario=NAME ...`."""
+    if words and "=" not in words[0] and not words[0].startswith("-"):
+        return [f"scenario={words[0]}", *words[1:]]
+    return list(words)
+
+
+def _help_asked(words: Sequence[str]) -> bool:
+    if {"-h", "--help"} & set(words):
+        click.echo(click.get_current_context().get_help())
+        return True
+    return False
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def run(words: tuple[str, ...]) -> None:
+    """Run a scenario.
+
+    \b
+    fedsynth run NAME [KEY=VALUE ...] [--quiet]
+
+    A comma makes a list, and lists make a grid: `fedsynth run split_mnist method=psg,dp_sgd
+    epsilon=1,10 seed=0,1,2`. `fedsynth help keys` explains every key.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.run", _with_scenario(words))
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def plan(words: tuple[str, ...]) -> None:
+    """Print what a run would do and cost.
+
+    \b
+    fedsynth plan NAME [KEY=VALUE ...]
+
+    Reads no data: every party's sampling rate, steps, noise, epsilon, bytes and time.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.run", ["--plan", *_with_scenario(words)])
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def resume(words: tuple[str, ...]) -> None:
+    """Continue an interrupted run.
+
+    \b
+    fedsynth resume DIR [KEY=VALUE ...]
+
+    The result is that of an uninterrupted run. Only keys that change no result may be given.
+    """
+    if not _help_asked(words):
+        if not words or "=" in words[0] or words[0].startswith("-"):
+            raise click.UsageError("name the run directory to continue: fedsynth resume DIR.")
+        _exit("fedsynth.cli.run", ["--resume", words[0], *words[1:]])
+
+
+@app.command("list")
+@click.argument("kind", required=False)
+def list_(kind: str | None) -> None:
+    """List scenarios, methods, data sets and partitioners.
+
+    KIND shows one of them: scenarios, methods, data or partitions.
+    """
+    _exit("fedsynth.cli.listing", [kind] if kind else [], "print_catalogue")
+
+
+@app.command("help")
+@click.argument("topic", required=False)
+def help_(topic: str | None) -> None:
+    """Explain a topic.
+
+    TOPIC is a method, a key, run, scenario, evaluation, or keys for all of them.
+    """
+    if topic is None:
+        context = click.get_current_context()
+        click.echo((context.parent or context).get_help())
+    else:
+        _exit("fedsynth.cli.listing", [topic], "print_topic")
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def study(words: tuple[str, ...]) -> None:
+    """Run one scenario on several data sets.
+
+    \b
+    fedsynth study [data=NAME,NAME] [KEY=VALUE ...]
+
+    Writes one table with the spread over draws of noise and over classifiers.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.study", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def verify(words: tuple[str, ...]) -> None:
+    """Check a ledger.
+
+    \b
+    fedsynth verify LEDGER [--delta D] [--opacus] [--unit record|user]
+
+    Follows every chain of hashes and computes every epsilon again from the recorded events.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.verify", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def compare(words: tuple[str, ...]) -> None:
+    """Compare runs with the published numbers.
+
+    \b
+    fedsynth compare RUN [RUN ...]
+
+    Every line says in what our setting differs from the published one.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.report.paper_comparison.table", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def table(words: tuple[str, ...]) -> None:
+    """Print the results of runs as Markdown.
+
+    \b
+    fedsynth table RUN [RUN ...]
+    """
+    if not _help_asked(words):
+        if not words:
+            raise click.UsageError("name at least one run directory: fedsynth table RUN.")
+        _exit("fedsynth.cli.markdown_table", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def fetch(words: tuple[str, ...]) -> None:
+    """Fetch and verify data sets.
+
+    \b
+    fedsynth fetch NAME [NAME ...] [--data-dir DIR]
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.data.fetch.fetch", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
+def nodes(words: tuple[str, ...]) -> None:
+    """Work with real Flower nodes.
+
+    \b
+    fedsynth nodes app FOLDER | rehearse JOB --parties N
+
+    `app` writes the folder that `flwr run` takes; `rehearse` runs a job on nodes of this machine.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.nodes", words)
+
+
+@app.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    `eval "$(fedsynth completion bash)"` uses it.
+    """
+    from click.shell_completion import get_completion_class
+
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"there is no completion for {shell}.")
+    click.echo(script(app, {}, "fedsynth", "_FEDSYNTH_COMPLETE").source())
+
+
+def entry() -> None:
+    """The console command."""
+    try:
+        app.main(prog_name="fedsynth", complete_var="_FEDSYNTH_COMPLETE")
+    except BrokenPipeError:  # the reader has closed, as in `fedsynth list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
