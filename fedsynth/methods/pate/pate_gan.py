@@ -32,9 +32,8 @@ from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease, held_places, uniform_inputs
-from fedsynth.methods.gs_wgan.schedule import hosted
 from fedsynth.methods.method import PartyContext
-from fedsynth.methods.pate.datalens.teachers import RecordAssignment, not_empty
+from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
 from fedsynth.nn.ensembles.mlp import MLPStack
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.calibration import gaussian_mu
@@ -79,9 +78,13 @@ class PateGANConfig:
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         return math.sqrt(self.rounds) / mu
 
-    def hosted(self, stage: Stage) -> dict[int, int]:
-        """Teachers by party."""
-        return hosted(tuple((f.party, f.records) for f in stage.parties), self.teachers)
+    def teachers_per_party(self, stage: Stage) -> dict[int, int]:
+        """All teachers, shared among the parties by records: at least one each."""
+        total = max(1, sum(info.records for info in stage.parties))
+        return {
+            info.party: max(1, round(self.teachers * info.records / total))
+            for info in stage.parties
+        }
 
 
 class PateGAN(GeneratorRelease[PateGANConfig]):
@@ -117,7 +120,9 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
                 bytes_up=4 * _weights(cfg, stage, info),
                 cost=(ComputeCost("train", AS_WIDE, cfg.batch, cfg.rounds * count),),
             )
-            for info, count in zip(stage.parties, cfg.hosted(stage).values(), strict=True)
+            for info, count in zip(
+                stage.parties, cfg.teachers_per_party(stage).values(), strict=True
+            )
         )
         assumes = (
             "the number of records of each party, roughly: its share of the teachers",
@@ -137,7 +142,9 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
         net = self.network(cfg, plan, info.party, *key, "generator").to(guard.device)
         school = _PublicState(cfg, plan, info.party, net, key)
         teachers = private.records.map(
-            lambda records: _Teachers(cfg, school, records, cfg.hosted(plan.stage)[info.party])
+            lambda records: _Teachers(
+                cfg, school, records, cfg.teachers_per_party(plan.stage)[info.party]
+            )
         )
         with guard.reserve(gaussian(share.noise_multiplier), cfg.rounds):
             for number in range(cfg.rounds):
@@ -163,7 +170,7 @@ class _PublicState:
     ) -> None:
         self.cfg, self.key, self.generator = cfg, key, generator
         self.held, self.places = held_places(plan, party)
-        self.classes, self.teachers = len(self.held), cfg.hosted(plan.stage)[party]
+        self.classes, self.teachers = len(self.held), cfg.teachers_per_party(plan.stage)[party]
         self.device = next(generator.parameters()).device
         self.inputs = math.prod(plan.stage.data.shape) + self.classes
         with default_seed(*key, "student"):
@@ -210,8 +217,8 @@ class _Teachers:
         self, cfg: PateGANConfig, school: _PublicState, records: Records, count: int
     ) -> None:
         self.cfg, self.school = cfg, school
-        self.members = RecordAssignment.of(records, count, repr(school.key))
-        self.records = not_empty(records, school.held)
+        self.assignment = RecordAssignment.of(records, count, repr(school.key))
+        self.records = or_black_image(records, school.held)
         self.stacks = []
         for start in range(0, count, STACK):
             with default_seed(*school.key, "teachers", start):
@@ -226,7 +233,7 @@ class _Teachers:
         steps = range(self.cfg.teacher_steps)
         with torch.no_grad():
             made = [school.rows(number, "teachers", step) for step in steps]
-        mine = [self.members.batch(size, *school.key, "batch", number, step) for step in steps]
+        mine = [self.assignment.batch(size, *school.key, "batch", number, step) for step in steps]
         shown = school.voted_on(number)
         ballots = []
         for start, nets, adam in self.stacks:
@@ -238,7 +245,7 @@ class _Teachers:
                 adam.zero_grad()
                 losses.mean(1).sum().backward()
                 adam.step()
-            awake = self.members.sizes[start : start + count] > 0
+            awake = self.assignment.sizes[start : start + count] > 0
             drawn = torch.rand(count, size, generator=torch_generator(*school.key, number, start))
             with torch.no_grad():
                 chance = torch.sigmoid(nets(shown.expand(count, -1, -1))).cpu()

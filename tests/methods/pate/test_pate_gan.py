@@ -46,8 +46,8 @@ def test_noise_is_calibrated_to_all_labels(budget):
 
 
 def test_teachers_are_shared_out_by_records():
-    assert CFG.hosted(a_task(3)) == {0: 2, 1: 2, 2: 2}
-    assert CFG.hosted(a_task(12)) == dict.fromkeys(range(12), 1)
+    assert CFG.teachers_per_party(a_task(3)) == {0: 2, 1: 2, 2: 2}
+    assert CFG.teachers_per_party(a_task(12)) == dict.fromkeys(range(12), 1)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_teacher_votes_by_its_own_records_and_public_things_alone(school):
     data = records()
     staff = _Teachers(CFG, school, data, 6)
     ballots = {}
-    mine = staff.members.places[2, : staff.members.sizes[2]].sort().values
+    mine = staff.assignment.indices[2, : staff.assignment.sizes[2]].sort().values
     for name, kept in (("all", torch.arange(60)), ("mine", mine)):
         some = Records(data.images[kept], data.labels[kept])
         teachers = _Teachers(CFG, school, some, 6)
@@ -85,7 +85,7 @@ def _ballots(teachers: _Teachers, number: int) -> torch.Tensor:
     seen: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "fedsynth.methods.pate.pate_gan.Tally.count",
+            "fedsynth.methods.pate.pate_gan.VoteCounts.count",
             staticmethod(lambda _rule, _images, stacks: seen.extend(stacks)),
         )
         teachers.votes(number)
@@ -95,7 +95,7 @@ def _ballots(teachers: _Teachers, number: int) -> torch.Tensor:
 def test_a_teacher_without_records_abstains(school):
     data = records(3)
     staff = _Teachers(CFG, school, data, 6)
-    empty = staff.members.sizes == 0
+    empty = staff.assignment.sizes == 0
     assert empty.any()
     for number in range(3):
         assert not _ballots(staff, number)[empty].any()

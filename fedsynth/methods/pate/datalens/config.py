@@ -1,4 +1,4 @@
-"""DataLens's settings, and the published ones by data set and budget."""
+"""Settings of DataLens, and the values that its authors chose per data set and budget."""
 
 from __future__ import annotations
 
@@ -11,70 +11,84 @@ from fedsynth.methods.common.noise_placement import JointConfig
 
 
 @dataclass(frozen=True)
-class Published:
-    """What the authors chose for one data set and budget."""
+class PublishedSetting:
+    """The authors' choice for one data set and budget."""
 
     entries: int  # k
-    sigma: float  # standard deviation of the noise on a vote sum of all teachers
+    sigma: float  # standard deviation of the noise on a vote sum over all teachers
     beta: float
-    code: int
+    latent: int
 
 
 # From the commands of the authors' repository; epsilon 1 and 10. Its tables print other values for
 # epsilon 10 (k=350, sigma=900).
-PUBLISHED: Mapping[tuple[str, int], Published] = {
-    ("mnist", 1): Published(200, 5000.0, 0.7, 50),
-    ("mnist", 10): Published(300, 800.0, 0.2, 50),
-    ("fashion_mnist", 1): Published(200, 5000.0, 0.9, 50),
-    ("fashion_mnist", 10): Published(350, 1000.0, 0.27, 64),
+PUBLISHED: Mapping[tuple[str, int], PublishedSetting] = {
+    ("mnist", 1): PublishedSetting(200, 5000.0, 0.7, 50),
+    ("mnist", 10): PublishedSetting(300, 800.0, 0.2, 50),
+    ("fashion_mnist", 1): PublishedSetting(200, 5000.0, 0.9, 50),
+    ("fashion_mnist", 10): PublishedSetting(350, 1000.0, 0.27, 64),
 }
 
 
-def published(data: str, budget: float) -> Published:
-    """The published choice; MNIST's for other data sets, and that of the nearer budget."""
-    nearer = 1 if budget < math.sqrt(10) else 10
+def published_setting(data: str, epsilon: float) -> PublishedSetting:
+    """The published choice of the nearer budget; other data sets use that of MNIST."""
+    nearer = 1 if epsilon < math.sqrt(10) else 10
     return PUBLISHED.get((data, nearer), PUBLISHED["mnist", nearer])
 
 
 @dataclass(frozen=True)
-class DataLensConfig(JointConfig):
-    """The settings; the defaults are the published ones."""
+class EnsembleConfig:
+    """Settings of the teachers and of the generator that learns from their votes.
 
-    teachers: int = setting(4000, "teachers, over all parties and stages", at_least=1)
+    G-PATE has the same ones; the defaults are those of DataLens."""
+
+    batch: int = setting(30, "maximum number of images voted on per round (m)", at_least=2)
+    teacher_steps: int = setting(2, "updates per teacher and round", at_least=1)
+    pretraining: int = setting(10, "updates per teacher in the first round", at_least=1)
+    channels: int = setting(32, "channels of a teacher's second convolution", at_least=1)
+    hidden: int = setting(256, "hidden units of a teacher", at_least=1)
+    latent: int | None = setting(
+        None, "length of a latent vector (z); none: published", at_least=1, formerly="code"
+    )
+    step_size: float = setting(
+        1e-3, "distance of the target images from the images (gamma)", above=0, formerly="step"
+    )
+    learning_rate: float = setting(
+        1e-3, "Adam's learning rate of the generator", above=0, formerly="rate"
+    )
+    generator_steps: int = setting(1, "generator updates per round (no privacy cost)", at_least=1)
+    generator_hidden: int = setting(1024, "hidden units of the generator", at_least=1)
+    generator_channels: int = setting(128, "channels of the generator", at_least=1)
+    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+
+
+@dataclass(frozen=True)
+class DataLensConfig(JointConfig, EnsembleConfig):
+    """Settings of DataLens; the defaults are the published ones."""
+
+    teachers: int = setting(4000, "teachers over all parties and stages", at_least=1)
     compression: str = setting(
         "topk",
-        "what a ballot holds: signs of the k largest coordinates, signs of all (none), levels "
+        "content of a vote vector: signs of the k largest coordinates, signs of all (none), levels "
         "(d2p), or topk counted through a noised sketch (sketch)",
         choices=("topk", "none", "d2p", "sketch"),
     )
     entries: int | None = setting(
-        None, "coordinates a teacher votes on (k); none: published", at_least=1
+        None, "coordinates that a teacher votes on (k); none: published", at_least=1
     )
     sigma: float | None = setting(None, "noise on a vote sum, in votes; none: published", above=0)
     beta: float | None = setting(
-        None, "threshold, as a share of the teachers; none: published", at_least=0
+        None, "threshold as a fraction of the teachers; none: published", at_least=0
     )
-    clip: float = setting(1e-5, "clip of a gradient's coordinates; 0: none", at_least=0)
-    stochastic: bool = setting(True, "signs are drawn by chance (else plain signs)")
-    threshold: bool = setting(True, "small vote sums count as 0 (else votes / k)")
+    clip: float = setting(1e-5, "bound on a gradient's coordinates; 0: none", at_least=0)
+    stochastic: bool = setting(True, "draw signs at random (else plain signs)")
+    threshold: bool = setting(True, "count small vote sums as 0 (else votes / k)")
     levels: int = setting(4, "levels of d2p", at_least=2, at_most=128)
     sketch_rows: int = setting(20, "tables of the sketch", at_least=1)
-    sketch_columns: int = setting(10000, "buckets of a table of the sketch", at_least=1)
+    sketch_columns: int = setting(10000, "buckets per table of the sketch", at_least=1)
     rounds: int = setting(
-        300, "most rounds; a longer budget is spent on less noise (sigma is lowered)", at_least=1
+        300, "maximum number of rounds; a budget for more of them lowers sigma", at_least=1
     )
-    batch: int = setting(30, "most images voted on in a round (m)", at_least=2)
-    teacher_steps: int = setting(2, "updates of a teacher a round", at_least=1)
-    pretraining: int = setting(10, "updates of a teacher in the first round", at_least=1)
-    channels: int = setting(32, "channels of a teacher's second convolution", at_least=1)
-    hidden: int = setting(256, "hidden units of a teacher", at_least=1)
     dtype: str = setting(
         "bfloat16", "type of teachers and their optimisers", choices=("bfloat16", "float32")
     )
-    code: int | None = setting(None, "length of codes (z); none: published", at_least=1)
-    step: float = setting(1e-3, "how far the targets lie from the images (gamma)", above=0)
-    rate: float = setting(1e-3, "Adam's learning rate of the generator", above=0)
-    generator_steps: int = setting(1, "updates of the generator a round (free)", at_least=1)
-    generator_hidden: int = setting(1024, "hidden units of the generator", at_least=1)
-    generator_channels: int = setting(128, "channels of the generator", at_least=1)
-    spc: int = setting(6000, "images a class drawn from the generator", at_least=1)

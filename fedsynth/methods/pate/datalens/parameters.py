@@ -1,4 +1,4 @@
-"""What DataLens's settings come to in one stage: teachers, noise, rounds and what they cost."""
+"""Parameters of DataLens in one stage: teachers, noise, rounds and their privacy cost."""
 
 from __future__ import annotations
 
@@ -6,152 +6,189 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.common.noise_placement import required_answers
-from fedsynth.methods.pate.datalens.config import DataLensConfig, published
+from fedsynth.methods.pate.datalens.config import (
+    DataLensConfig,
+    EnsembleConfig,
+    published_setting,
+)
 from fedsynth.nn.ensembles.teacher_config import TeacherShape
+from fedsynth.nn.gan.label_dcgan import LabelDCGAN
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.guard import DISTRIBUTED, PARTY
 from fedsynth.privacy.ledger import SLACK
 from fedsynth.privacy.mechanisms.votes import VoteBounds
 
 CONVENTION = "rdp_classic_199"
-WEAK = 0.25  # all teachers' votes on a coordinate over the noise; 0.8 at the published setting
+LOW_SIGNAL = 0.25  # sum of unanimous votes over the noise; 0.8 at the published setting
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What the settings come to in one stage: public, the same for everybody."""
+class EnsembleParameters:
+    """Public parameters of the teachers, their votes and the generator, also used by G-PATE."""
 
-    teachers: Mapping[int, int]  # by party
-    images: int  # voted on in a round (m)
-    width: int  # numbers an image has (d)
+    teachers: Mapping[int, int]  # per party
+    images: int  # voted on per round (m)
+    width: int  # numbers per image (d)
+    latent: int
+    rounds: int
+    multiplier: float  # noise over the sensitivity of a round's vote sums
+    bounds: VoteBounds
+
+    def teacher_shape(self, cfg: EnsembleConfig, stage: Stage) -> TeacherShape:
+        """The sizes of a teacher."""
+        classes = len(stage.classes)
+        return TeacherShape(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
+
+    def check_sizes(self, cfg: EnsembleConfig, stage: Stage) -> None:
+        """Refuse images that the networks cannot process, before any budget is spent."""
+        self.teacher_shape(cfg, stage)
+        with torch.device("meta"):
+            LabelDCGAN(self.latent, len(stage.classes), stage.data.shape, 1, 1)
+
+    def query_bytes(self, stage: Stage) -> int:
+        """The size of a round's images and labels, as the server sends them to each party."""
+        return 4 * self.images * (len(stage.classes) + 1) * self.width + 8 * self.images
+
+
+@dataclass(frozen=True)
+class DataLensParameters(EnsembleParameters):
+    """Public parameters of DataLens in one stage."""
+
     entries: int
     beta: float
-    code: int
     sigma: float
-    rounds: int
-    multiplier: float  # sigma over the sensitivity of a round
     paper_multiplier: float  # as its authors count
-    rule: VoteBounds
     sketch: CountSketch | None
 
     @staticmethod
-    def of(cfg: DataLensConfig, stage: Stage, budget: Budget) -> Recipe:
-        """The recipe of a stage."""
-        chosen = published(stage.data.name, budget.epsilon)
-        teachers = teachers_of(cfg, stage)
-        if budget.unit == Unit.USER:  # all records of a party must be one teacher's
+    def of(cfg: DataLensConfig, stage: Stage, budget: Budget) -> DataLensParameters:
+        """Compute the parameters of a stage from public facts.
+
+        Raises:
+            UserError: `entries` exceeds the image, or the budget does not cover a single round.
+        """
+        published = published_setting(stage.data.name, budget.epsilon)
+        teachers = teachers_per_party(cfg.teachers, stage)
+        if budget.unit == Unit.USER:  # all records of a party belong to one teacher
             teachers = dict.fromkeys(teachers, 1)
         records = sum(info.records for info in stage.parties)
         images = max(2, min(cfg.batch, records // sum(teachers.values())))
         width = math.prod(stage.data.shape)
-        entries = width if cfg.compression in ("none", "d2p") else cfg.entries or chosen.entries
+        entries = width if cfg.compression in ("none", "d2p") else cfg.entries or published.entries
         if entries > width:
             raise UserError(
                 f"datalens.entries={entries}: an image of {stage.data.name} has {width} numbers."
             )
-        rule = rule_of(cfg, width, entries)
-        sketch = sketch_of(cfg, width)
-        sensitivity = rule.sensitivity(images, sketch)
+        bounds = vote_bounds(cfg, width, entries)
+        sketch = vote_sketch(cfg, width)
+        sensitivity = bounds.sensitivity(images, sketch)
         by_paper = paper_sensitivity(cfg, width, entries, images)
-        counted = sensitivity
-        if budget.accounting == CONVENTION:
-            counted = max(sensitivity, by_paper)
-        sigma = cfg.sigma or chosen.sigma
-        rounds, multiplier = spending(budget, multiplier=sigma / counted, most=cfg.rounds)
+        counted = max(sensitivity, by_paper) if budget.accounting == CONVENTION else sensitivity
+        sigma = cfg.sigma or published.sigma
+        rounds, multiplier = affordable_rounds(
+            budget, multiplier=sigma / counted, at_most=cfg.rounds
+        )
         if not rounds:
             least = counted / gaussian_mu(
                 budget.epsilon, budget.delta, budget.accounting, budget.relation
             )
             raise UserError(
-                f"datalens.sigma={sigma:g}: one round of {images} images, each with "
-                f"{entries} votes of a teacher, costs more than epsilon={budget.epsilon:g}. "
-                f"Allowed: a sigma of at least {math.ceil(least)}, fewer entries, a smaller batch."
+                f"datalens.sigma={sigma:g}: one round of {images} images with {entries} votes per "
+                f"teacher and image costs more than epsilon={budget.epsilon:g}. Allowed: a sigma "
+                f"of at least {math.ceil(least)}, fewer entries, a smaller batch."
             )
         sigma = multiplier * counted
-        return Recipe(
-            teachers,
-            images,
-            width,
-            entries,
-            chosen.beta if cfg.beta is None else cfg.beta,
-            cfg.code or chosen.code,
-            sigma,
-            rounds,
-            sigma / sensitivity,
-            sigma / by_paper,
-            rule,
-            sketch,
+        return DataLensParameters(
+            teachers=teachers,
+            images=images,
+            width=width,
+            latent=cfg.latent or published.latent,
+            rounds=rounds,
+            multiplier=sigma / sensitivity,
+            bounds=bounds,
+            entries=entries,
+            beta=published.beta if cfg.beta is None else cfg.beta,
+            sigma=sigma,
+            paper_multiplier=sigma / by_paper,
+            sketch=sketch,
         )
 
     @property
     def sensitivity(self) -> float:
-        """How far one teacher moves the sums of a round."""
-        return self.rule.sensitivity(self.images, self.sketch)
+        """The L2 distance by which one teacher can change the vote sums of a round."""
+        return self.bounds.sensitivity(self.images, self.sketch)
 
     @property
     def event(self) -> DpEvent:
-        """What all rounds cost one record."""
+        """The privacy cost of all rounds to one record."""
         return repeated(gaussian(self.multiplier), self.rounds)
 
     @property
     def paper_event(self) -> DpEvent:
-        """The published count."""
+        """The privacy cost as its authors count it."""
         return repeated(gaussian(self.paper_multiplier), self.rounds)
 
-    def shape(self, cfg: DataLensConfig, stage: Stage) -> TeacherShape:
-        """The teachers of this stage."""
-        classes = len(stage.classes)
-        return TeacherShape(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
+    @property
+    def release_shape(self) -> tuple[int, ...]:
+        """The shape of a party's release in one round."""
+        if self.sketch is None:
+            return self.images, self.width
+        return self.images, self.sketch.rows, self.sketch.columns
 
 
-def rule_of(cfg: DataLensConfig, width: int, entries: int) -> VoteBounds:
-    """What a ballot may hold."""
+def vote_bounds(cfg: DataLensConfig, width: int, entries: int) -> VoteBounds:
+    """The bounds that a vote vector keeps."""
     if cfg.compression == "d2p":
         low = -(cfg.levels // 2)
         return VoteBounds(width, width, low, low + cfg.levels - 1)
     return VoteBounds(width, entries)
 
 
-def sketch_of(cfg: DataLensConfig, width: int) -> CountSketch | None:
-    """The sketch that ballots are counted through, where they are; the same for everybody."""
+def vote_sketch(cfg: DataLensConfig, width: int) -> CountSketch | None:
+    """The count sketch that votes are summed through, if any; the same at all parties."""
     if cfg.compression != "sketch":
         return None
     return CountSketch(width, cfg.sketch_rows, cfg.sketch_columns, "datalens")
 
 
 def paper_sensitivity(cfg: DataLensConfig, width: int, entries: int, images: int) -> float:
-    """The published one of a round: 2 sqrt(k) an image, also through a sketch; for D2P-Fed
-    sqrt(2 d) times the levels, more than it takes."""
+    """The published sensitivity of a round: 2 sqrt(k) per image, also through a sketch.
+
+    For D2P-Fed it is sqrt(2 d) times the levels, which is more than necessary."""
     one = math.sqrt(2 * width) * cfg.levels if cfg.compression == "d2p" else 2 * math.sqrt(entries)
     return one * math.sqrt(images)
 
 
-def teachers_of(cfg: DataLensConfig, stage: Stage) -> dict[int, int]:
-    """How many teachers each party hosts: its share by records, at least one."""
+def teachers_per_party(teachers: int, stage: Stage) -> dict[int, int]:
+    """A stage's part of all teachers, shared among its parties by records: at least one each."""
     records = sum(info.records for info in stage.parties)
-    wanted = min(max(cfg.teachers // stage.count, len(stage.parties)), records)
-    shares = {f.party: wanted * f.records / records for f in stage.parties}
-    hosted = {party: max(1, math.floor(share)) for party, share in shares.items()}
-    by_rest = sorted(shares, key=lambda party: (hosted[party] - shares[party], party))
-    for party in by_rest[: max(0, wanted - sum(hosted.values()))]:
-        hosted[party] += 1
-    return hosted
+    wanted = min(max(teachers // stage.count, len(stage.parties)), records)
+    quotas = {info.party: wanted * info.records / records for info in stage.parties}
+    assigned = {party: max(1, math.floor(quota)) for party, quota in quotas.items()}
+    by_remainder = sorted(quotas, key=lambda party: (assigned[party] - quotas[party], party))
+    for party in by_remainder[: max(0, wanted - sum(assigned.values()))]:
+        assigned[party] += 1
+    return assigned
 
 
-def spending(budget: Budget, *, multiplier: float, most: int) -> tuple[int, float]:
-    """How many rounds of a Gaussian with this multiplier the budget pays for, and the multiplier.
+def affordable_rounds(budget: Budget, *, multiplier: float, at_most: int) -> tuple[int, float]:
+    """The number of Gaussian releases that the budget covers, and their noise multiplier.
 
-    Worked out before the first round, as every round costs the same whatever the votes are. Where
-    more than `most` rounds would be paid for, those are made, with less noise."""
+    It is known before the first round because the cost of a round does not depend on the votes. If
+    the budget covers more than `at_most` rounds, these are run with less noise.
+
+    Returns:
+        The rounds (0: the budget does not cover one) and the multiplier.
+    """
 
     def cost(rounds: int) -> float:
         event = repeated(gaussian(multiplier), rounds)
@@ -159,26 +196,31 @@ def spending(budget: Budget, *, multiplier: float, most: int) -> tuple[int, floa
 
     limit = budget.epsilon * (1 + SLACK)
     mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
-    rounds = min(most + 1, math.ceil((mu * multiplier) ** 2) + 1)
+    rounds = min(at_most + 1, math.ceil((mu * multiplier) ** 2) + 1)
     while rounds and cost(rounds) > limit:
         rounds -= 1
-    if rounds > most:
-        return most, math.sqrt(most) / mu
+    if rounds > at_most:
+        return at_most, math.sqrt(at_most) / mu
     return rounds, multiplier
 
 
-def weakness(cfg: DataLensConfig, recipe: Recipe, stage: Stage) -> tuple[str, ...]:
-    """A word where the noise drowns the votes: too few teachers, or too small a budget."""
-    teachers, parties = sum(recipe.teachers.values()), len(stage.parties)
-    times = parties / required_answers(cfg, stage) if cfg.at == DISTRIBUTED else 1.0
-    noise = recipe.sigma * math.sqrt(parties if cfg.at == PARTY else times)
+def low_signal_warning(
+    cfg: DataLensConfig, parameters: DataLensParameters, stage: Stage
+) -> tuple[str, ...]:
+    """A warning if even unanimous votes are far below the noise."""
+    teachers, parties = sum(parameters.teachers.values()), len(stage.parties)
+    variances = {
+        NoisePlacement.PARTY: float(parties),
+        NoisePlacement.DISTRIBUTED: parties / required_answers(cfg, stage),
+    }
+    noise = parameters.sigma * math.sqrt(variances.get(NoisePlacement(cfg.at), 1.0))
     ratio = teachers / noise
-    if recipe.sketch is not None or ratio >= WEAK:
+    if parameters.sketch is not None or ratio >= LOW_SIGNAL:
         return ()
-    alone = math.erfc(recipe.beta * ratio / math.sqrt(2)) if cfg.threshold else 1.0
+    by_noise = math.erfc(parameters.beta * ratio / math.sqrt(2)) if cfg.threshold else 1.0
     return (
-        f"datalens: {teachers:,} teachers of one mind against noise of {noise:,.0f} votes are a "
-        f"signal-to-noise ratio of {ratio:.2g} a coordinate (4,000 against 5,000 as published: "
-        f"0.8); the noise alone moves {alone:.0%} of all coordinates. It needs thousands of "
-        "teachers, or a larger epsilon, fewer rounds, or fewer entries.",
+        f"datalens: the expected vote signal-to-noise ratio is {ratio:.2g} (published setting: "
+        f"0.8): {teachers:,} unanimous teachers against noise of {noise:,.0f} votes. The noise "
+        f"alone moves {by_noise:.0%} of all coordinates. Use thousands of teachers, a larger "
+        "epsilon, fewer rounds or fewer entries.",
     )

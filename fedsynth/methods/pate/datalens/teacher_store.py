@@ -1,10 +1,11 @@
-"""What a party keeps at home of its teachers: a journal of every round, and now and then them all.
+"""A party's teachers on its own disk: a journal of every round, and an occasional full snapshot.
 
-Teachers take gigabytes, so they are not saved every round. After a crash the newest saved state is
-loaded (or fresh teachers are made: all of it is keyed) and the rounds since are trained again from
-the journal, bit for bit; a round that was answered before gets its counted votes from the journal.
-So noise that is keyed by a request never meets other votes. Everything lies in the party's own
-folder under names that are removed when the releases are made.
+Teachers take gigabytes, so they are not saved every round. After a crash the latest snapshot is
+loaded (or fresh teachers are initialised: all randomness is keyed) and the rounds since then are
+trained again from the journal, bit for bit; a round that was answered before returns its vote sums
+from the journal. So the noise of a request is never added to two different vote sums, which would
+reveal their difference. All files lie in the party's own folder, under names that are removed after
+the release.
 """
 
 from __future__ import annotations
@@ -24,73 +25,79 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Request
-from fedsynth.methods.pate.datalens.teachers import Question, TeacherEnsemble
+from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteCounts
 from fedsynth.storage.files import atomic_write, disk_errors, sync_directory
 
 EVERY_SECONDS = 60.0
-SHARE = 20  # saving takes a twentieth of the time at most
+SAVING_INTERVALS = 20  # the pause after a snapshot, in multiples of the time it took
 _log = logging.getLogger("fedsynth.party")
 
 
 class TeacherStore:
-    """The teachers of one party in one stage, and the folder that remembers them."""
+    """The teachers of one party in one stage, with their journal and snapshot."""
 
     def __init__(self, folder: Path, party: int, ensemble: TeacherEnsemble) -> None:
         self._folder, self._party, self._ensemble = folder, party, ensemble
         self._saved = folder / "teachers.checkpoint"
         self._due = time.monotonic() + EVERY_SECONDS
 
-    def answer(self, request: Request) -> VoteCounts:
-        """The counted votes for a request; makes up for what has to be trained before."""
+    def votes(self, request: Request) -> VoteCounts:
+        """Return the vote sums for a request, after training all rounds that come before it.
+
+        Raises:
+            UserError: The request differs from an earlier one for the same round, skips a round,
+                or exceeds the rounds of the plan.
+        """
         number, digest, ensemble = request.round, request.digest(), self._ensemble
-        known = self._read(number)
-        if known is not None:
-            if known["digest"] != digest:
+        parameters = ensemble.parameters
+        journal = self._read(number)
+        if journal is not None:
+            if journal["digest"] != digest:
                 raise UserError(
-                    f"party {self._party} answered another question in round {number} of datalens "
-                    "and its teachers have learnt from it: the curator's folder was changed in the "
+                    f"party {self._party} answered another query in round {number} of datalens "
+                    "and its teachers were trained on it: the server's folder was changed in the "
                     "middle of a stage. Start the run anew."
                 )
-            return VoteCounts(ensemble.recipe.rule, known["sums"])
-        if not 0 <= number < ensemble.recipe.rounds:
+            return VoteCounts(parameters.bounds, journal["sums"])
+        if not 0 <= number < parameters.rounds:
             raise UserError(
-                f"party {self._party} was asked for round {number} of datalens; the budget pays "
-                f"for rounds 0..{ensemble.recipe.rounds - 1}."
+                f"party {self._party} was asked for round {number} of datalens; the budget covers "
+                f"rounds 0..{parameters.rounds - 1}."
             )
-        question = self._question(number, request.arrays)
-        self._bring_to(number)
-        tally = ensemble.round(question)
-        if tally is None:
-            raise RuntimeError("a round with votes has a tally")
-        self._write(number, {"digest": digest, "sums": tally.sums, "arrays": dict(request.arrays)})
-        if number + 1 == ensemble.recipe.rounds:
-            ensemble.end()
+        query = self._query(number, request.arrays)
+        self._advance_to(number)
+        counts = ensemble.run_round(query)
+        if counts is None:
+            raise RuntimeError("a round with votes returns vote sums")
+        self._write(number, {"digest": digest, "sums": counts.sums, "arrays": dict(request.arrays)})
+        if number + 1 == parameters.rounds:
+            ensemble.free()
             self._saved.unlink(missing_ok=True)
         else:
             self._save_if_due()
-        return tally
+        return counts
 
-    def _question(self, number: int, arrays: Arrays) -> Question:
+    def _query(self, number: int, arrays: Arrays) -> Query:
         like = torch.empty(0, dtype=self._ensemble.dtype, device=self._ensemble.device)
-        return Question.of(number, arrays, self._ensemble.recipe, self._ensemble.stage, like)
+        return Query.of(number, arrays, self._ensemble.parameters, self._ensemble.stage, like)
 
-    def _bring_to(self, number: int) -> None:
-        """Bring the teachers to where this round starts."""
+    def _advance_to(self, number: int) -> None:
+        """Bring the teachers to the start of this round."""
         ensemble = self._ensemble
-        if not ensemble.whole or ensemble.done > number:
-            ensemble.begin()
+        if not ensemble.consistent or ensemble.rounds_done > number:
+            ensemble.initialise()
             if self._saved.exists() and not self._load():
-                ensemble.begin()
+                ensemble.initialise()
             self._due = time.monotonic() + EVERY_SECONDS
-        for earlier in range(ensemble.done, number):
-            known = self._read(earlier)
-            if known is None:
+        for earlier in range(ensemble.rounds_done, number):
+            journal = self._read(earlier)
+            if journal is None:
                 raise UserError(
-                    f"party {self._party} was asked for round {number} of datalens and never for "
+                    f"party {self._party} was asked for round {number} of datalens before "
                     f"round {earlier}: rounds come in order. Start the run anew."
                 )
-            ensemble.round(self._question(earlier, known["arrays"]), votes=False)
+            ensemble.run_round(self._query(earlier, journal["arrays"]), vote=False)
             self._save_if_due()
 
     def _round_file(self, number: int) -> Path:
@@ -126,7 +133,7 @@ class TeacherStore:
         else:
             self._save()
         ended = time.monotonic()
-        self._due = ended + max(EVERY_SECONDS, SHARE * (ended - begun))
+        self._due = ended + max(EVERY_SECONDS, SAVING_INTERVALS * (ended - begun))
 
     def _save(self) -> None:
         """Write all teachers to one file; a crash leaves the one before untouched."""
@@ -149,7 +156,7 @@ class TeacherStore:
 
     def _header(self, done: int | None = None) -> bytes:
         ensemble = self._ensemble
-        rounds = ensemble.done if done is None else done
+        rounds = ensemble.rounds_done if done is None else done
         fields = {"done": rounds, "belongs": ensemble.fingerprint(), "bytes": ensemble.bytes}
         return (json.dumps(fields, sort_keys=True) + "\n").encode()
 
@@ -170,7 +177,7 @@ class TeacherStore:
                     return self._refused()
             if file.read() != sha.digest():
                 return self._refused()
-        ensemble.done = done
+        ensemble.rounds_done = done
         return True
 
     def _refused(self) -> bool:

@@ -1,18 +1,18 @@
-"""G-PATE: teachers vote, direction by direction, on which way a generator's images should go.
+"""G-PATE: teachers vote, per random direction, on how generated images should move.
 
 Long et al.: "G-PATE: Scalable Differentially Private Data Generator via Private Aggregation of
 Teacher Discriminators", 2021. Every teacher is a small discriminator with a few records of its own.
 In a round each projects its gradient at every image onto p random directions and votes for the bin
-that the value falls into; the fullest bin is answered where enough teachers agree (Confident
-GNMax). Teachers, generator and the dealing of records are DataLens's.
+that contains the value; the centre of the fullest bin is released where enough teachers agree
+(Confident GNMax). Teachers, generator and the assignment of records are those of DataLens.
 
-What it costs. The published epsilon depends on the votes and is itself private; here the noised
-histograms and the noised maxima are counted for what they are, whatever the votes: one teacher
-moves two counts of a histogram and one of a maximum, and every threshold is paid for. With the
-published noise that leaves 1519 images at epsilon 10, and 1971 at epsilon 1.
+What it costs. The published epsilon depends on the votes and is itself private. Here the noised
+histograms and the noised maxima are charged as Gaussian mechanisms, whatever the votes: one teacher
+moves two counts of a histogram and one maximum, and every threshold is charged. The published noise
+then allows 1519 images at epsilon 10, and 1971 at epsilon 1.
 
-Each party's teachers vote among themselves, and it adds its own noise: an answer of a party is a
-bin a direction and image. The curator takes the mean over parties.
+Each party's teachers vote among themselves, and the party adds its own noise: it releases one value
+per direction and image. The server takes the mean over parties.
 """
 
 from __future__ import annotations
@@ -25,19 +25,13 @@ from torch import Tensor
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
-from fedsynth.methods.pate.g_pate.config import (
-    GPateConfig,
-    GPateRecipe,
-    answers,
-    ballots,
-    projection,
-)
-from fedsynth.nn.gan.label_dcgan import LabelDCGAN
+from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
 from fedsynth.privacy.party_data import Records
 
 LAPTOP = {
@@ -47,7 +41,7 @@ LAPTOP = {
 
 
 class GPate(Method[GPateConfig]):
-    """A conversation of as many rounds as the budget pays for."""
+    """As many rounds of votes as the budget covers."""
 
     name = "g_pate"
     summary = "A generator that follows its teachers' votes on projected gradients"
@@ -58,7 +52,7 @@ class GPate(Method[GPateConfig]):
     presets = {
         "test": {
             "teachers": 120, "projections": 3, "bins": 4, "batch": 3, "channels": 1, "hidden": 4,
-            "code": 3, "generator_hidden": 4, "generator_channels": 2, "confident": 0.1,
+            "latent": 3, "generator_hidden": 4, "generator_channels": 2, "threshold": 0.1,
             "rounds": 3, "pretraining": 3,
         },
         "smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200},
@@ -67,21 +61,18 @@ class GPate(Method[GPateConfig]):
     }  # fmt: skip
 
     def plan(self, cfg: GPateConfig, stage: Stage, budget: Budget) -> Plan:
-        recipe = GPateRecipe.of(cfg, stage, budget)
-        shared = recipe.datalens
-        shared.shape(cfg.as_datalens(budget), stage)
-        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            LabelDCGAN(shared.code, len(stage.classes), stage.data.shape, 1, 1)
-        shown = shared.images * (len(stage.classes) + 1) * shared.width
+        parameters = GPateParameters.of(cfg, stage, budget)
+        parameters.check_sizes(cfg, stage)
+        rounds = parameters.rounds
         parties = tuple(
             PartyPlan(
                 info.party,
                 info.records,
-                recipe.event,
-                steps=shared.rounds,
-                noise_multiplier=recipe.vote.histograms,
-                bytes_up=4 * shared.images * cfg.projections * shared.rounds,
-                bytes_down=(4 * shown + 8 * shared.images) * shared.rounds,
+                parameters.event,
+                steps=rounds,
+                noise_multiplier=parameters.noise.histograms,
+                bytes_up=4 * parameters.images * cfg.projections * rounds,
+                bytes_down=parameters.query_bytes(stage) * rounds,
             )
             for info in stage.parties
         )
@@ -89,63 +80,77 @@ class GPate(Method[GPateConfig]):
             "the number of records of each party, and so of its teachers",
             "the classes of a stage",
         )
-        return Plan(self.name, stage, budget, parties, rounds=shared.rounds, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, rounds=rounds, assumes=assumes)
 
     def party(self, ctx: PartyContext[GPateConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        recipe, party = GPateRecipe.of(cfg, plan.stage, plan.budget), private.info.party
-        seed = request.numbers["seed"]
-        folder = private.file("teachers.checkpoint").parent
+        """Train the party's teachers for one round and release their confident answers."""
+        cfg, plan = ctx.config, ctx.plan
+        parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
+        seed, teachers = request.numbers["seed"], parameters.teachers[ctx.party]
+        public_key = (seed, self.name, plan.stage.index)
+        folder = ctx.data.file("teachers.checkpoint").parent
+
+        def compression(gradients: Tensor, number: int, _first_teacher: int) -> Tensor:
+            directions = projection(parameters.width, cfg.projections, *public_key, number)
+            return bin_votes(gradients @ directions.to(gradients), cfg)
 
         def build(records: Records) -> TeacherStore:
-            key = (seed, self.name, plan.stage.index)
-            ensemble = Voters(
+            ensemble = TeacherEnsemble(
                 records,
-                recipe.datalens.teachers[party],
-                cfg=cfg.as_datalens(plan.budget),
-                recipe=recipe.datalens,
+                teachers,
+                cfg=cfg,
+                parameters=parameters,
+                compression=compression,
                 stage=plan.stage,
-                key=(*key, party),
-                device=guard.device,
+                key=(*public_key, ctx.party),
+                dtype=torch.bfloat16,
+                device=ctx.device,
             )
-            ensemble.settings, ensemble.public_key = cfg, key
-            return TeacherStore(folder, party, ensemble)
+            return TeacherStore(folder, ctx.party, ensemble)
 
-        home = private.remember(f"{folder} {seed}", build)
-        tally = home.map(partial(TeacherStore.answer, request=request))
-        counts = guard.noisy_votes(
-            tally, noise_multiplier=recipe.vote.histograms, call=2 * request.round
+        store = ctx.data.remember(f"{folder} {seed}", build)
+        votes = store.map(partial(TeacherStore.votes, request=request))
+        counts = ctx.guard.noisy_votes(
+            votes, noise_multiplier=parameters.noise.histograms, call=2 * request.round
         )
-        maxima = guard.noisy_maxima(
-            tally,
+        maxima = ctx.guard.noisy_maxima(
+            votes,
             groups=cfg.projections,
-            noise_multiplier=recipe.vote.maxima,
+            noise_multiplier=parameters.noise.maxima,
             call=2 * request.round + 1,
         )
-        values = answers(counts, maxima, recipe.datalens.teachers[party], cfg)
-        return guard.release({"values": values})
+        return ctx.guard.release({"values": confident_values(counts, maxima, teachers, cfg)})
 
     def serve(self, ctx: ServerContext[GPateConfig]) -> Outcome:
+        """In each round, send images, average the answers, move the images along the directions."""
         cfg, plan = ctx.config, ctx.plan
-        recipe = GPateRecipe.of(cfg, plan.stage, plan.budget)
-        shared, key = recipe.datalens, (ctx.seed, self.name, plan.stage.index)
-        studio = StudentGenerator(cfg.as_datalens(plan.budget), shared, plan.stage, key, ctx.device)
-        form = {"values": (shared.images, cfg.projections)}
-        for number in ctx.rounds(shared.rounds, studio.state):
-            asked = ctx.ask(ctx.parties, studio.question(number, ctx.seed), shapes=form)
-            values = torch.stack([answer.arrays["values"] for answer in asked]).mean(0)
-            back = projection(shared.width, cfg.projections, *key, number).t()
-            studio.learn(number, values @ back)
-        return studio.result()
+        parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
+        key = (ctx.seed, self.name, plan.stage.index)
+        student = StudentGenerator(cfg, parameters, plan.stage, key, ctx.device)
+        shapes = {"values": (parameters.images, cfg.projections)}
+        for number in ctx.rounds(parameters.rounds, student.state):
+            releases = ctx.ask(ctx.parties, student.query(number, ctx.seed), shapes=shapes)
+            values = torch.stack([release.arrays["values"] for release in releases]).mean(0)
+            directions = projection(parameters.width, cfg.projections, *key, number)
+            student.learn(number, values @ directions.t())
+        return student.sample()
 
 
-class Voters(TeacherEnsemble):
-    """DataLens's teachers, who vote for bins in place of signs."""
+def projection(width: int, count: int, *key: object) -> Tensor:
+    """Standard normal directions [width, count]: public, other ones for every key."""
+    return torch.randn((width, count), generator=torch_generator(*key, "projection"))
 
-    settings: GPateConfig
-    public_key: tuple[object, ...]  # of the projections, which the curator has to know
 
-    def _ballots(self, gradients: Tensor, number: int, start: int) -> Tensor:
-        cfg, width = self.settings, self.recipe.width
-        seen = projection(width, cfg.projections, *self.public_key, number).to(gradients)
-        return ballots(gradients @ seen, cfg)
+def bin_votes(values: Tensor, cfg: GPateConfig) -> Tensor:
+    """One vote per projection for the bin of its clipped value, [..., projections bins] int8."""
+    scaled = ((values / cfg.clip).clamp(-1, 1) + 1) * (cfg.bins / 2)
+    chosen = scaled.floor().long().clamp(0, cfg.bins - 1)
+    return torch.nn.functional.one_hot(chosen, cfg.bins).to(torch.int8).flatten(-2)
+
+
+def confident_values(counts: Tensor, maxima: Tensor, teachers: int, cfg: GPateConfig) -> Tensor:
+    """The centres of the fullest bins where the maximum reaches the threshold, else 0;
+    [images, projections]."""
+    fullest = counts.unflatten(1, (cfg.projections, cfg.bins)).argmax(2)
+    centres = cfg.clip * (2 * (fullest + 0.5) / cfg.bins - 1)
+    return torch.where(maxima >= cfg.threshold * teachers, centres, 0.0)
