@@ -39,10 +39,10 @@ from fedsynth.experiment import session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig
-from fedsynth.methods import method
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer
 from fedsynth.methods.gs_wgan.gs_wgan import AT_ONCE, warm_up
+from fedsynth.methods.registry import method
 
 BUDGET = Budget(10.0, 1e-5)
 IDLE = 10.0  # seconds for which nothing is done

@@ -42,8 +42,8 @@ from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import need_data
 from fedsynth.experiment.session import StageParties
-from fedsynth.methods import all_methods
 from fedsynth.methods.method import Method
+from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.report.page import write_report

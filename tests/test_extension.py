@@ -16,7 +16,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import datasets as sets
 from fedsynth.data import registry as datasets
 from fedsynth.experiment.job import _parse, _plan
-from fedsynth.methods import all_methods
+from fedsynth.methods import registry
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import RunDirectory
@@ -46,7 +46,7 @@ def example(heading: str, language: str) -> tuple[str, Path, str]:
 def new_file(monkeypatch, tmp_path):
     """Puts files where a package finds its members, and takes them away again."""
     monkeypatch.chdir(tmp_path)
-    caches = (all_methods, _parse, _plan)
+    caches = (registry._of_package, _parse, _plan)
     modules = set(sys.modules)
 
     def put(package, name: str, code: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.flower_compat import quiet_flower
-from fedsynth.experiment.config import Config, assemble
+from fedsynth.experiment.config import Config, assemble, with_plugins
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.progress import Progress
@@ -27,8 +27,17 @@ from fedsynth.report.summary import frame, rich_table, summarise
 from fedsynth.storage.lock import in_use
 from fedsynth.storage.run_directory import RunDirectory
 
-# These change no result.
-RESUMABLE = ("engine", "workers", "num_cpus", "address", "timeout", "secure_sum", "data_dir")
+# These change no result. A plug-in may have moved; its content is part of a job's identity.
+RESUMABLE = (
+    "engine",
+    "workers",
+    "num_cpus",
+    "address",
+    "timeout",
+    "secure_sum",
+    "data_dir",
+    "plugin",
+)
 
 
 def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
@@ -62,6 +71,7 @@ def begun(folder: Path, overrides: Mapping[str, Any]) -> Config:
                 f"{key}= cannot be changed on --resume, the run goes on as it was started."
                 f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
             )
+    overrides = with_plugins(overrides)
     values = RunDirectory.read(folder).read_config()
     about = str(values.pop("about", ""))
     return assemble([values, {**overrides, "out": str(folder)}], None, about)

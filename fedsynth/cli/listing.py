@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fedsynth.core.errors import UserError, nearest, unknown
+from fedsynth.core.plugins import broken
 from fedsynth.core.settings import describe
 from fedsynth.data import partition
 from fedsynth.data import registry as datasets
@@ -15,8 +17,8 @@ from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import RunConfig
 from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_files
-from fedsynth.methods import all_methods, method
 from fedsynth.methods.method import Method
+from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 WIDTH = 98
 
@@ -56,17 +58,24 @@ CATALOGUE: dict[str, tuple[str, Callable[[], list[tuple[str, str]]]]] = {
 
 
 def catalogue(kinds: Iterable[str] = tuple(CATALOGUE)) -> str:
-    """Scenarios, methods, data sets and partitioners, one line each."""
-    parts = (CATALOGUE[kind] for kind in kinds)
-    return "\n\n".join(f"{title}\n{_lines(rows())}" for title, rows in parts)
+    """Scenarios, methods, data sets and partitioners, one line each; then what is broken."""
+    parts = [(title, rows()) for title, rows in (CATALOGUE[kind] for kind in kinds)]
+    if broken():
+        parts.append(("Broken", list(broken().items())))
+    return "\n\n".join(f"{title}\n{_lines(rows)}" for title, rows in parts)
 
 
 def print_catalogue(words: Sequence[str]) -> int:
-    """The command `fedsynth list [KIND]`; returns the exit code."""
-    if words and words[0] not in CATALOGUE:
-        print(f"error: {unknown('kind', words[0], CATALOGUE)}", file=sys.stderr)
-        return 2
-    print(catalogue(words or tuple(CATALOGUE)))
+    """The command `fedsynth list [KIND] [plugin=PATH,PATH]`; returns the exit code."""
+    kinds = [word for word in words if not word.startswith("plugin=")]
+    for kind in kinds:
+        if kind not in CATALOGUE:
+            print(f"error: {unknown('kind', kind, CATALOGUE)}", file=sys.stderr)
+            return 2
+    for path in (path for word in words if word not in kinds for path in word[7:].split(",")):
+        with contextlib.suppress(UserError):  # listed as broken
+            load_plugins([path])
+    print(catalogue(kinds or tuple(CATALOGUE)))
     return 0
 
 
@@ -94,16 +103,16 @@ def topic(name: str) -> str:
     }
     if name in sections:
         return sections[name]()
-    if name in all_methods():
+    if is_method(name):
         return _method_keys(method(name))
     section = name.rpartition(".")[0]
-    if section in all_methods():
+    if is_method(section):
         rows = _rows(method(section).Config, f"{section}.")
     else:
         rows = _rows(RunConfig) + _rows(ScenarioConfig) + _rows(EvaluationConfig, "evaluation.")
     chosen = [(text, about) for text, about in rows if text.partition("=")[0] == name]
     if not chosen:
-        names = [*sections, *all_methods(), *(text.partition("=")[0] for text, _ in rows)]
+        names = [*sections, *method_names(), *(text.partition("=")[0] for text, _ in rows)]
         raise UserError(
             f"no help on {name!r}.{nearest(name, names)} Topics: {', '.join(sections)}, the name "
             "of a method (`fedsynth list methods`), or a key."

@@ -141,14 +141,18 @@ def resume(words: tuple[str, ...]) -> None:
         _exit("fedsynth.cli.run", ["--resume", words[0], *words[1:]])
 
 
-@app.command("list")
-@click.argument("kind", required=False)
-def list_(kind: str | None) -> None:
+@app.command("list", context_settings=WORDS)
+@_words()
+def list_(words: tuple[str, ...]) -> None:
     """List scenarios, methods, data sets and partitioners.
+
+    \b
+    fedsynth list [KIND] [plugin=PATH,PATH]
 
     KIND shows one of them: scenarios, methods, data or partitions.
     """
-    _exit("fedsynth.cli.listing", [kind] if kind else [], "print_catalogue")
+    if not _help_asked(words):
+        _exit("fedsynth.cli.listing", words, "print_catalogue")
 
 
 @app.command("help")

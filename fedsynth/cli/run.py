@@ -101,10 +101,9 @@ def _run(command: Command, arguments: list[str]) -> int:
         print(help_text())
         return 0
     if "--list" in command.flags:
-        from fedsynth.cli.listing import catalogue
+        from fedsynth.cli.listing import print_catalogue
 
-        print(catalogue())
-        return 0
+        return print_catalogue([w for w in command.overrides if w.startswith("plugin=")])
     from fedsynth.experiment.config import parse_overrides, resolve
 
     overrides = parse_overrides(command.overrides)

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedsynth.core import plugins
 from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.types import DatasetInfo
@@ -100,6 +101,7 @@ def dataset(
 
 def names() -> tuple[str, ...]:
     """All data sets by name."""
+    plugins.import_entry_points()
     return tuple(_registry)
 
 
@@ -111,6 +113,8 @@ def find(name: str) -> DataSet:
     """
     if name.startswith(npz.PREFIX):
         return _of_file(name)
+    if name not in _registry:
+        plugins.import_entry_points()
     if name not in _registry:
         raise unknown("data set", name, [*_registry, f"{npz.PREFIX}PATH.npz"])
     return _registry[name]

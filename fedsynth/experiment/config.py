@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError, nearest, unknown
+from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, layered
@@ -26,7 +28,7 @@ from fedsynth.experiment.method_groups import GROUPS, candidates, members
 from fedsynth.experiment.scenario import ScenarioConfig, info, scenario_stages
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
 from fedsynth.experiment.unit_checks import check_turns, check_units, takes_turns
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 PRESETS = ("smoke", "laptop", "paper")
 ENGINES = ("ray", "inprocess", "flower")
@@ -78,6 +80,9 @@ class RunConfig:
         "ideal",
         "noise in shares (at=distributed): an ideal sum, or SecAgg+ between the parties",
         choices=("ideal", "secagg"),
+    )
+    plugin: tuple[str, ...] = setting(
+        (), "Python files with methods or data sets of your own, wherever they lie"
     )
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
 
@@ -160,15 +165,21 @@ def _number_or(value: Any) -> Any:
 
 def resolve(overrides: Mapping[str, Any]) -> Config:
     """The whole run from command-line values: every key known, typed, within its limits."""
+    overrides = with_plugins(overrides)
     path = scenario_file(str(overrides.get("scenario", RunConfig.scenario)))
     file = read_yaml(path)
     about = str(file.pop("about", ""))
     try:
+        file = with_plugins(file, path.parent)
         presets = check_presets(file.pop("presets", None) or {})
-        check_layer(file)
+        preset = str(overrides.get("preset", file.get("preset", "laptop")))
+        chosen = chosen_methods(overrides, presets.get(preset, {}), file)
+        for layer in (file, *presets.values()):
+            check_layer(layer, chosen)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    preset = str(overrides.get("preset", file.get("preset", "laptop")))
+    if paths := [*file.get("plugin", ()), *overrides.get("plugin", ())]:
+        overrides["plugin"] = list(dict.fromkeys(paths))
     if preset not in PRESETS:
         raise UserError(
             f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
@@ -189,38 +200,61 @@ def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
         if not isinstance(section or {}, Mapping):
             raise UserError(f"presets.{name}={section!r}: a preset holds keys and values.")
         checked[str(name)] = {str(k): v for k, v in (section or {}).items()}
-        check_layer(checked[name])
     return checked
 
 
+def chosen_methods(*layers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The methods that the first layer with `method=` names, and those of groups among them."""
+    named = next((layer["method"] for layer in layers if layer.get("method")), ())
+    return candidates(build(RunConfig, {"method": named}).method)
+
+
+def with_plugins(layer: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+    """Load the plug-ins that a layer names, and make their paths absolute.
+
+    Args:
+        layer: Keys and values.
+        folder: The folder that relative paths start from; default: the working directory.
+    """
+    if not layer.get("plugin"):
+        return dict(layer)
+    named = build(RunConfig, {"plugin": layer["plugin"]}).plugin
+    paths = [str(absolute(path, folder or Path())) for path in named]
+    load_plugins(paths)
+    return {**layer, "plugin": paths}
+
+
 def present_names(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer with former names of keys replaced by the present ones, in every section."""
+    """Replace former names of keys by the present ones, except in sections of methods."""
     layer = canonical(ScenarioConfig, canonical(RunConfig, layer))
-    sections: dict[str, type] = {"evaluation": EvaluationConfig}
-    sections |= {name: some.Config for name, some in all_methods().items()}
-    for name, cls in sections.items():
-        if isinstance(layer.get(name), Mapping):
-            layer[name] = canonical(cls, layer[name], name)
+    if isinstance(layer.get("evaluation"), Mapping):
+        layer["evaluation"] = canonical(EvaluationConfig, layer["evaluation"], "evaluation")
     return layer
 
 
-def check_layer(layer: Mapping[str, Any]) -> None:
-    """Every key of one layer known, typed and within its limits, also where nobody will ask for
-    it: a typo in the settings of a method that is not chosen is still a typo."""
+def check_layer(layer: Mapping[str, Any], methods: Collection[str] | None = None) -> None:
+    """Check that each key of one layer is known, typed and within its limits.
+
+    Args:
+        layer: Keys and values.
+        methods: The methods whose settings are checked, which imports them; default: all that the
+            layer has a section for. A scenario file is checked for the methods that run only.
+    """
     layer = present_names(layer)
-    known = [*RUN_KEYS, *WORLD_KEYS, "evaluation", *all_methods()]
     for key in layer:
-        if key not in known:
+        if key not in (*RUN_KEYS, *WORLD_KEYS, "evaluation") and not is_method(key):
+            keys, names = sorted([*RUN_KEYS, *WORLD_KEYS, "evaluation"]), method_names()
             raise UserError(
-                f"unknown key {key!r}.{nearest(key, known)} Allowed: "
-                f"{', '.join(sorted([*RUN_KEYS, *WORLD_KEYS, 'evaluation']))}, and a "
-                f"method's keys as METHOD.KEY for {', '.join(all_methods())}."
+                f"unknown key {key!r}.{nearest(key, [*keys, *names])} Allowed: {', '.join(keys)}, "
+                f"and a method's keys as METHOD.KEY for {', '.join(names)}."
             )
     build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
     build(ScenarioConfig, {k: v for k, v in layer.items() if k in WORLD_KEYS})
     build(EvaluationConfig, _section([layer], "evaluation"), "evaluation")
-    for name, some in all_methods().items():
-        build(some.Config, _section([layer], name), name)
+    for name in filter(is_method, layer):
+        section = _section([layer], name)
+        if methods is None or name in methods:
+            build(method(name).Config, section, name)
 
 
 def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
@@ -228,8 +262,10 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     merged: dict[str, Any] = {}
     layers = [present_names(layer) for layer in layers]
     for layer in layers:
-        check_layer(layer)
         merged.update(layer)
+    merged = with_plugins(merged)
+    for layer in layers:
+        check_layer(layer, None if layer is layers[-1] else ())
     run = build(RunConfig, {k: v for k, v in merged.items() if k in RUN_KEYS})
     run = dataclasses.replace(
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
@@ -247,7 +283,10 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
         settings = dict(method(name).presets.get(preset or "", {}))
         if run.users_per_round and takes_turns(name):
             settings["per_round"] = run.users_per_round
-        chosen[name] = build(method(name).Config, {**settings, **_section(layers, name)}, name)
+        cls = method(name).Config
+        for layer in layers:
+            settings |= canonical(cls, _section([layer], name), name)
+        chosen[name] = build(cls, settings, name)
     return check(_spread(Config(run, world, evaluation, chosen, about, found=found)))
 
 
@@ -262,6 +301,7 @@ def _spread(config: Config) -> Config:
         raise UserError(f"method={','.join(run.method)}: no method can be planned here.")
     chosen = {name: config.methods[name] for name in kept}
     named = dataclasses.replace(run, method=kept)
+    omitted += tuple(f"{label} is left out: {why}." for label, why in broken().items())
     return dataclasses.replace(config, run=named, methods=chosen, omitted=omitted)
 
 

@@ -10,7 +10,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.settings import build
 from fedsynth.core.types import DatasetInfo
 from fedsynth.experiment.scenario import ScenarioConfig, info
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, is_method, method
 
 Layers = Sequence[Mapping[str, Any]]
 
@@ -41,8 +41,8 @@ def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
         return list(layers), []
     keys = {field.name for field in dataclasses.fields(ScenarioConfig)}
     said = {k: v for layer in layers for k, v in layer.items() if k in keys}
-    fitting = able(info(build(ScenarioConfig, said)))
-    kept = [name for name in named[-1] if name not in all_methods() or name in fitting]
+    data = info(build(ScenarioConfig, said))
+    kept = [name for name in named[-1] if not is_method(name) or not method(name).unfit(data)]
     if not kept:
         return list(layers), []
     left_out = [name for name in named[-1] if name not in kept]

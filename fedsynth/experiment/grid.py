@@ -11,7 +11,7 @@ from fedsynth.core.plan import Plan
 from fedsynth.experiment.config import Config, budget
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 
 
@@ -29,6 +29,7 @@ def make_jobs(config: Config, out: Path | str) -> list[Job]:
             config.run.noise_seed,
             config.run.num_gpus > 0,
             config.run.secure_sum,
+            config.run.plugin,
         )
         for seed in config.run.seed
         for name, settings in config.methods.items()

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fedsynth.core.plan import Plan
+from fedsynth.core.plugins import load_file
 from fedsynth.core.settings import build, former_names
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method as find_method
 from fedsynth.methods.method import Method
+from fedsynth.methods.registry import load_plugins
+from fedsynth.methods.registry import method as find_method
 from fedsynth.storage.run_directory import release_name
 
 
@@ -33,6 +35,7 @@ class Job:
     noise_seed: int | None = None
     gpu: bool = False
     secure_sum: str = "ideal"  # how noise in shares is summed: engine.summing
+    plugins: tuple[str, ...] = ()  # absolute paths of the files that define methods or data
 
     def __hash__(self) -> int:
         return self._hash
@@ -75,11 +78,16 @@ class Job:
 
     @functools.cached_property
     def identity(self) -> str:
-        """What the releases depend on, for checkpoints: not where files lie, nor how is summed."""
+        """What the releases depend on, for checkpoints: not where files lie, nor how is summed.
+
+        Of plug-in files it holds the content: a request that an edited file answers is another one
+        and is charged anew, instead of drawing the same noise for another function."""
         fields = dataclasses.asdict(self)
         for place in ("out", "evaluation", "secure_sum"):
             fields.pop(place)
         fields["world"].pop("data_dir")
+        if paths := fields.pop("plugins"):
+            fields["plugins"] = [load_file(path).digest for path in paths]
         former = {new: old for old, new in former_names(self.method_impl.Config).items()}
         fields["settings"] = {former.get(k, k): v for k, v in fields["settings"].items()}
         former = {new: old for old, new in former_names(ScenarioConfig).items()}
@@ -98,6 +106,8 @@ class Job:
 @functools.lru_cache(maxsize=256)
 def _parse(text: str) -> Job:
     fields = json.loads(text)
+    fields["plugins"] = tuple(fields["plugins"])
+    load_plugins(fields["plugins"])
     fields["budget"] = Budget(**fields["budget"])
     fields["world"] = ScenarioConfig(**fields["world"])
     fields["evaluation"] = EvaluationConfig(**fields["evaluation"])

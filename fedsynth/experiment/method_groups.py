@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, Stage
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, method
 
 ALL, ONE_SHOT = "all", "one_shot"
 GROUPS = {

@@ -9,13 +9,15 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedsynth.core import plugins
 from fedsynth.core.errors import UserError, unknown
 
 
 def scenario_folders() -> list[Path]:
-    """Where scenarios are looked for: here, then what came with the package."""
+    """Where scenarios are looked for: here, then in the package, then beside plug-ins."""
     package = Path(__file__).parents[1]
-    return [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
+    own = [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
+    return [*own, *plugins.scenario_folders()]
 
 
 def scenario_files() -> dict[str, Path]:

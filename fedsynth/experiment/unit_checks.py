@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedsynth.core.errors import UserError
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, method
 
 
 def takes_turns(name: str) -> bool:
@@ -27,10 +27,12 @@ def check_turns(users_per_round: int | None, world: ScenarioConfig) -> None:
 
 def check_units(names: Sequence[str], unit: str) -> None:
     """An epsilon for records says nothing about users: refuse to pass the one off as the other."""
-    able = [name for name, some in all_methods().items() if some.private and unit in some.units]
     for name in names:
         some = method(name)
         if some.private and unit not in some.units:
+            able = [
+                n for n, other in all_methods().items() if other.private and unit in other.units
+            ]
             raise UserError(
                 f"unit={unit}: {name} protects a {' or a '.join(some.units)}, and its epsilon says "
                 f"nothing about a {unit}. Methods that protect a {unit}: {', '.join(able)}."

@@ -11,7 +11,7 @@ from fedsynth.experiment.config import Config
 from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.unit_checks import takes_turns
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 
 _SUMS = {
     "ideal": "by an ideal sum: the simulation itself adds up, as a trusted third party would. That "

@@ -14,7 +14,7 @@ from fedsynth.experiment.grid import paper_epsilon, plans
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import info as facts_of
 from fedsynth.experiment.scenario import setting_in_words
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.guard import CURATOR

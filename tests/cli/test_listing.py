@@ -6,7 +6,7 @@ import pytest
 
 from fedsynth.cli.listing import CATALOGUE, catalogue, print_catalogue, print_topic, topic
 from fedsynth.core.errors import UserError
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)

@@ -20,7 +20,7 @@ from fedsynth.cli.run import main
 from fedsynth.data import registry as datasets
 from fedsynth.data.fetch import registries as clients
 from fedsynth.experiment.scenario_files import scenario_files
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.ledger import read_entries
 
 TINY = [

@@ -16,7 +16,7 @@ from fedsynth.experiment.config import PRESETS, budget, parse_overrides, resolve
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.experiment.warnings import warnings
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, method
 
 BASE: dict[str, Any] = {"data": "shapes", "parties": 2, "method": ["ldpdc"], "epsilon": 10}
 
@@ -176,7 +176,10 @@ def test_bad_words_are_named(words, message):
         ("presets: [smoke]", r"mine\.yaml: presets=\['smoke'\]: presets holds one section each"),
         ("presets: {smoke: 3}", r"mine\.yaml: presets\.smoke=3: a preset holds keys and values"),
         ("presets: {paper: {epsilonn: 3}}", r"mine\.yaml: unknown key 'epsilonn'\. Did you mean"),
-        ("presets: {paper: {psg: {spcc: 3}}}", r"mine\.yaml: unknown key 'psg\.spcc'"),
+        (
+            "method: [psg]\npresets: {paper: {psg: {spcc: 3}}}",
+            r"mine\.yaml: unknown key 'psg\.spcc'",
+        ),
         ("psg: 3", r"mine\.yaml: psg=3: psg holds keys"),
         ("parties: many", r"mine\.yaml: parties='many' is not a whole number"),
         ("evaluation: [1]", r"mine\.yaml: evaluation=\[1\]: evaluation holds keys"),

@@ -13,7 +13,7 @@ from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.data_kinds import able
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.warnings import warnings
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import ReportData
 

@@ -12,7 +12,7 @@ from fedsynth.experiment.config import Config, budget, parse_overrides, resolve
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.experiment.warnings import warnings
-from fedsynth.methods import all_methods, method
+from fedsynth.methods.registry import all_methods, method
 
 BASE = ("scenario=classification", "data=shapes", "epsilon=10", "delta=1e-3", "accounting=rdp")
 

@@ -15,7 +15,7 @@ from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
 from fedsynth.experiment.data_kinds import able, refuse_unfit
 from fedsynth.experiment.scenario import ScenarioConfig
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 
 COLOUR = ScenarioConfig(data="made_colour", parties=10, stages="together", holdout=1000)
 DATA = datasets.find("made_colour").info

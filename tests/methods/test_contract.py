@@ -21,7 +21,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
 from fedsynth.experiment.config import PRESETS
 from fedsynth.experiment.job import Job, _plan
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.privacy import party_data as private_module
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import flatten

@@ -12,9 +12,9 @@ from fedsynth.core.messages import Request
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
-from fedsynth.methods import method
 from fedsynth.methods.dpmix import shares_of
 from fedsynth.methods.method import PartyContext
+from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.party_data import Records
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 
 BUDGET = Budget(10.0, 1e-3)
 

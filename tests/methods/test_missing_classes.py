@@ -15,7 +15,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
 from fedsynth.experiment.data_kinds import able
 from fedsynth.experiment.scenario import party_records, scenario_stages
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.party_data import Records

@@ -16,8 +16,8 @@ from fedsynth.core.messages import Request
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
-from fedsynth.methods import method
 from fedsynth.methods.method import PartyContext
+from fedsynth.methods.registry import method
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from fedsynth.privacy.auditing import _bounds, audit, audit_attack, fresh_party

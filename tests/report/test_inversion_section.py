@@ -21,7 +21,7 @@ from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.report.inversion_section import section
 from fedsynth.report.summary import frame

@@ -12,7 +12,7 @@ import tiny_runs as tiny
 
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
-from fedsynth.methods import all_methods
+from fedsynth.methods.registry import all_methods
 
 IN_SHARES = {"at": "distributed"}  # one party alone has all shares, so this needs parties together
 NAMES = list(all_methods())

@@ -16,8 +16,8 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import all_methods, method
 from fedsynth.methods.method import Method
+from fedsynth.methods.registry import all_methods, method
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import RunDirectory

@@ -142,14 +142,12 @@ def departures(config: Mapping[str, Any]) -> list[str]:
 
 def _settings(config: Mapping[str, Any]) -> list[str]:
     """Each method's settings that are not its published defaults."""
-    from fedsynth.methods import all_methods
+    from fedsynth.methods.registry import is_method, method
 
     lines = []
-    for name, method in all_methods().items():
-        mine = config.get(name)
-        if not isinstance(mine, Mapping):
-            continue
-        published = {f.name: f.default for f in dataclasses.fields(method.Config)}
+    for name in filter(is_method, config):
+        mine = config[name]
+        published = {f.name: f.default for f in dataclasses.fields(method(name).Config)}
         changed = [
             f"{k}={v}" for k, v in mine.items() if k in published and not _same(v, published[k])
         ]

@@ -21,9 +21,9 @@ from fedsynth.experiment import session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.dpdc.distribution_matching import class_rates
 from fedsynth.methods.dpdc.joint import together
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, flatten, gaussian
 from fedsynth.privacy.charging import CURATOR, PUBLIC

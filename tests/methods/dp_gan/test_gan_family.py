@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
-from fedsynth.methods import method
 from fedsynth.methods.dp_gan.dp_cgan import DPCGANConfig
 from fedsynth.methods.dp_gan.dp_gan import DPGANConfig, PerClassGenerators
+from fedsynth.methods.registry import method
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import (

@@ -14,8 +14,8 @@ from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
+from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy import guard as guard_module
 from fedsynth.storage.run_directory import RunDirectory

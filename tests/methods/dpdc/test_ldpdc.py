@@ -12,8 +12,8 @@ import torch
 
 from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.dpdc.ldpdc import LDPDCConfig
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.storage.run_directory import RunDirectory
 

@@ -7,7 +7,7 @@ import pytest
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 
 FREE = Budget(1e6, 1e-5)

@@ -11,8 +11,8 @@ from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
-from fedsynth.methods import method
 from fedsynth.methods.dpdc.distribution_matching import CondensedImages, DistributionConfig
+from fedsynth.methods.registry import method
 from fedsynth.nn.per_example.features import LinearFeatures
 from fedsynth.privacy.accounting.accountant import epsilon
 

@@ -17,11 +17,11 @@ from fedsynth.core.messages import Request
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import session
-from fedsynth.methods import method
 from fedsynth.methods.gs_wgan.config import GSWGANConfig
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, fill, flat, new_generator
 from fedsynth.methods.gs_wgan.gs_wgan import JOINT_ORDER, VISIT, WARM
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.ledger import SLACK, BudgetExceeded, read_entries, total

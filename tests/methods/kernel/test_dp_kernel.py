@@ -9,8 +9,8 @@ import torch
 
 from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.kernel.dp_kernel import ClassEmbeddings, DPKernelConfig
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 
 CFG = DPKernelConfig(images=3, shortest=1.0, lengths=3)

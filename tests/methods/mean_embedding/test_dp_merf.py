@@ -19,12 +19,12 @@ from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.base import GeneratorTrainer, paper_event, pooled_means
 from fedsynth.methods.mean_embedding.base import event as spent
 from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import ground
 from fedsynth.methods.method import PartyContext
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.ledger import read_entries, total

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, on_sphere
+from fedsynth.methods.registry import method
 from fedsynth.nn.autoencoder import filled_autoencoder, lost, make_autoencoder
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.clipping import clipped_gradient_sum

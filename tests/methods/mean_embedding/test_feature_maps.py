@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedsynth.core.types import DatasetInfo
-from fedsynth.methods import method
 from fedsynth.methods.mean_embedding.base import EmbeddingMethod, FeatureMap
 from fedsynth.methods.mean_embedding.dp_hp import DPHPConfig, HermiteFeatures, hermite_features
 from fedsynth.methods.mean_embedding.dp_ntk import TangentFeatures
+from fedsynth.methods.registry import method
 
 FACTS = DatasetInfo("tiny", (1, 4, 4), 3, (0.5,), (0.25,))
 SMALL = {

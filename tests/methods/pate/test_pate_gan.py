@@ -10,8 +10,8 @@ import torch
 
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods import method
 from fedsynth.methods.pate.pate_gan import RULE, PateGANConfig, _PublicState, _Teachers
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.party_data import Records

@@ -19,7 +19,6 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods import method
 from fedsynth.methods.psg import psg as psg_file
 from fedsynth.methods.psg.gradient_matching import (
     MatchedImages,
@@ -28,6 +27,7 @@ from fedsynth.methods.psg.gradient_matching import (
 )
 from fedsynth.methods.psg.joint import PSGJointConfig
 from fedsynth.methods.psg.psg import PSGConfig
+from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.accounting.events import flatten, gaussian, poisson, repeated

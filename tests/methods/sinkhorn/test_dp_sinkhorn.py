@@ -7,7 +7,7 @@ import torch
 
 from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.methods.sinkhorn.dp_sinkhorn import DPSinkhornConfig, StepClouds
 from fedsynth.methods.sinkhorn.transport import PointCloud, cost, plan
 from fedsynth.privacy.accounting.accountant import epsilon

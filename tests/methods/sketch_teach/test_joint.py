@@ -12,8 +12,8 @@ from guarded import guard
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.core.types import PartyInfo
-from fedsynth.methods import method
 from fedsynth.methods.method import PartyContext
+from fedsynth.methods.registry import method
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.joint import _rows, features_digest, keep_features
 from fedsynth.privacy.party_data import PartyData, Records

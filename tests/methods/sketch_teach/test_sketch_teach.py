@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedsynth.core.errors import UserError
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, DatasetInfo
-from fedsynth.methods import method
+from fedsynth.methods.registry import method
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.sketch_teach import rows_and_places
 from fedsynth.nn.transforms.scattering import scattering

@@ -6,13 +6,13 @@ import pytest
 
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
-from fedsynth.methods import method
 from fedsynth.methods.pate.g_pate.config import (
     PUBLISHED,
     GPateConfig,
     GPateParameters,
     RoundNoise,
 )
+from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
 

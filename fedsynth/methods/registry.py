@@ -1,0 +1,156 @@
+"""Finds methods by name and imports only the modules that are needed.
+
+The source files below `fedsynth/methods` and those of plug-ins are searched, without importing
+them, for classes whose body assigns the literals `name` and `summary`. `method(name)` then imports
+the one module in which that name is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import fedsynth.methods
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.plugins import (
+    broken,
+    describe_error,
+    import_source,
+    load_file,
+    mark_broken,
+    modules_below,
+    plugins,
+)
+from fedsynth.methods.method import Method
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The place of one method's class in a source file."""
+
+    label: str  # of its file or plug-in, in messages
+    file: Path
+    module: str
+    cls: str
+    clash: str = ""  # the file that defines the same name
+
+
+def method(name: str) -> Method:
+    """The method of this name.
+
+    Raises:
+        UserError: There is no such method, two files define it, or its module cannot be imported.
+    """
+    source = _of_package().get(name) or _all_sources().get(name)
+    if source is None:
+        raise unknown("method", name, method_names())
+    if source.clash:
+        raise UserError(f"two methods are called {name!r}: in {source.file} and {source.clash}.")
+    return _instance(source)
+
+
+def is_method(name: object) -> bool:
+    """Whether there is a method of this name. Imports none."""
+    return name in _of_package() or name in _all_sources()
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods. Imports none."""
+    return tuple(sorted(_all_sources()))
+
+
+def all_methods() -> Mapping[str, Method]:
+    """One instance of every method, by name; imports all of them.
+
+    Methods that cannot be imported are left out, and `plugins.broken()` has the reason."""
+    loaded: dict[str, Method] = {}
+    for name in method_names():
+        try:
+            loaded[name] = method(name)
+        except UserError as error:
+            mark_broken(_all_sources()[name].label, str(error).rstrip("."))
+    return loaded
+
+
+def load_plugins(paths: Iterable[str]) -> None:
+    """Import plug-in files; their methods and data sets are found from then on.
+
+    Raises:
+        UserError: A file is missing or cannot be imported, or defines a method that exists already.
+    """
+    for path in paths:
+        label = load_file(path).label
+        _all_sources()
+        if label in broken():
+            raise UserError(f"{label} cannot be loaded: {broken()[label]}.")
+
+
+@functools.cache
+def _of_package() -> Mapping[str, _Source]:
+    """The methods in the folder of this package, by name."""
+    sources: dict[str, _Source] = {}
+    for folder in map(Path, fedsynth.methods.__path__):
+        for module, file in modules_below(folder, fedsynth.methods.__name__).items():
+            for source, name in _declared(str(file), module, file):
+                if name in sources:
+                    sources[name] = replace(sources[name], clash=str(file))
+                    continue
+                sources[name] = source
+    return sources
+
+
+def _all_sources() -> Mapping[str, _Source]:
+    """The methods of the package and, where their names are not taken, of plug-ins."""
+    sources = dict(_of_package())
+    for plugin in plugins():
+        for module, file in plugin.modules.items():
+            for source, name in _declared(plugin.label, module, file):
+                known = sources.setdefault(name, source)
+                if known != source:
+                    reason = f"it defines a method {name!r}, and so does {known.file}"
+                    mark_broken(plugin.label, reason)
+    return sources
+
+
+@functools.cache
+def _declared(label: str, module: str, file: Path) -> tuple[tuple[_Source, str], ...]:
+    """The classes in a source file that assign a literal `name` and a `summary`, with their name;
+    none of a file that cannot be read."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        mark_broken(label, describe_error(error))
+        return ()
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return tuple(
+        (_Source(label, file, module, cls.name), assigned["name"])
+        for cls in classes
+        if {"name", "summary"} <= (assigned := _assigned(cls)).keys() and assigned["name"]
+    )
+
+
+def _assigned(cls: ast.ClassDef) -> dict[str, str]:
+    """The names that a class body assigns, with their value where it is a text."""
+    values: dict[str, str] = {}
+    for node in cls.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        text = value.value if isinstance(value, ast.Constant) else ""
+        for target in targets:
+            if isinstance(target, ast.Name) and value is not None:
+                values[target.id] = text if isinstance(text, str) else ""
+    return values
+
+
+@functools.cache
+def _instance(source: _Source) -> Method:
+    """The method of this source, whose module is imported if it is not yet."""
+    import_source(source.module, source.label)
+    cls = getattr(sys.modules[source.module], source.cls)
+    if not issubclass(cls, Method):
+        raise UserError(f"{source.cls} in {source.file} has a name and a summary and is no Method.")
+    return cls()
