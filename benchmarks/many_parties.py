@@ -46,6 +46,7 @@ from fedsynth.methods.method import Method
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, repeated
+from fedsynth.privacy.mechanisms.sums import RecordSum
 from fedsynth.report.page import write_report
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -89,14 +90,14 @@ class RollCall(Method):
 
     def party(self, cfg, plan, private, request, guard):
         """One sum."""
-        total = guard.noisy_sum(
-            private,
-            lambda images, _: images,
+        mechanism = RecordSum(
+            contribution=lambda images, _: images,
             width=math.prod(plan.stage.data.shape),
-            bound=1.0,
+            clip=1.0,
             noise_multiplier=plan.of(private.info.party).noise_multiplier,
-            rate=1.0,
+            sampling_rate=1.0,
         )
+        (total,) = guard.apply(mechanism, private)
         return guard.release({"sum": total})
 
     def serve(self, cfg, plan, parties):

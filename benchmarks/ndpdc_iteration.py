@@ -69,8 +69,6 @@ def our_step(width: int) -> Callable[[int], None]:
     """One iteration inside a party."""
     from functools import partial
 
-    import torch
-
     from fedsynth.core.plan import PartyPlan
     from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
     from fedsynth.methods.dpdc.distribution_matching import (
@@ -82,6 +80,7 @@ def our_step(width: int) -> Callable[[int], None]:
     from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.guard import Guard
     from fedsynth.privacy.ledger import Ledger
+    from fedsynth.privacy.mechanisms.sums import ClassSums
     from fedsynth.privacy.noise import NoiseKey
     from fedsynth.privacy.party_data import PartyData, Records
 
@@ -108,15 +107,14 @@ def our_step(width: int) -> Callable[[int], None]:
 
     def step(number: int) -> None:
         now = condensed.step(number)
-        real: torch.Tensor = guard.noisy_class_sums(
-            private,
-            partial(condensed.real_rows, now),
+        mechanism = ClassSums(
+            contribution=partial(condensed.real_rows, now),
             width=condensed.width,
-            bound=BOUND,
+            clip=BOUND,
             noise_multiplier=NOISE,
-            rates=rates,
-            call=number,
+            sampling_rates=rates,
         )
+        (real,) = guard.apply(mechanism, private, call=number)
         condensed.match(now, real, scale, BOUND)
 
     return step

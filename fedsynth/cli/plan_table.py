@@ -21,7 +21,7 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
 from fedsynth.experiment.release_cost import seconds, work_seconds
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.guard import CURATOR
+from fedsynth.privacy.charging import CURATOR
 from fedsynth.report.party_groups import CROWD, alike, span, who
 from fedsynth.report.report_data import published
 

@@ -25,7 +25,7 @@ from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.session import absence_file, destroy_keys, dropped_out, progress_folder
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.guard import CURATOR
+from fedsynth.privacy.charging import CURATOR
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import LEDGER, RunDirectory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.config import Config
@@ -45,7 +45,7 @@ def warnings(config: Config) -> list[str]:
     said += [
         f"{name}: only the sum over parties is seen, {_SUMS[config.run.secure_sum]}"
         for name, cfg in config.methods.items()
-        if getattr(cfg, "at", "") == "distributed"
+        if getattr(cfg, "at", "") == NoisePlacement.DISTRIBUTED
     ]
     said += _of_plans(config)
     if config.run.noise_seed is not None:

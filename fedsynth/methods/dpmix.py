@@ -25,6 +25,7 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.class_indices import every_place
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.privacy.mechanisms.sums import RecordSum
 
 
 @dataclass(frozen=True)
@@ -91,20 +92,18 @@ class DPMix(Method[DPMixConfig]):
             labels = F.one_hot(names, data.classes)[:, held].to(flat)
             return torch.cat([by_pixels * flat, by_label * labels], dim=1)
 
+        mechanism = RecordSum(
+            contribution=vector,
+            width=pixels + len(held),
+            clip=1.0,
+            noise_multiplier=share.noise_multiplier,
+            sampling_rate=share.sampling_rate,
+        )
         with guard.reserve(step_event(share), share.steps):
-            sums = [
-                guard.noisy_sum(
-                    private,
-                    vector,
-                    width=pixels + len(held),
-                    bound=1.0,
-                    noise_multiplier=share.noise_multiplier,
-                    rate=share.sampling_rate,
-                    call=mixture,
-                )
-                for mixture in range(share.steps)
-            ]
-        means = torch.stack(sums).cpu() / (share.sampling_rate * info.records)
+            sums = [guard.apply(mechanism, private, call=number) for number in range(share.steps)]
+        means = torch.stack([total for (total,) in sums]).cpu() / (
+            share.sampling_rate * info.records
+        )
         images = scale.to_pixels((means[:, :pixels] / by_pixels).reshape(-1, *data.shape))
         soft = torch.zeros(len(means), data.classes)
         shares = shares_of(means[:, pixels:] / by_label)

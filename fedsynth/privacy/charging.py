@@ -1,8 +1,8 @@
-"""How a party pays: one use of a mechanism, or many at once, each before its noise is drawn."""
+"""Charges the ledger for each mechanism call before any noise is sampled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from dp_accounting import DpEvent
 from fedsynth.core.plan import PartyPlan
 from fedsynth.privacy.accounting.events import disclosed, repeated, to_json
 from fedsynth.privacy.ledger import Entry, Ledger
-from fedsynth.privacy.noise import NoiseKey, NoiseStream
+from fedsynth.privacy.noise import NoiseKey, NoiseStream, Streams
 
 PUBLIC = "public"  # the view of those who see only the end result
 CURATOR = "curator"  # the view of the one who receives every release
@@ -19,7 +19,7 @@ CURATOR = "curator"  # the view of the one who receives every release
 
 @dataclass
 class _Reservation:
-    """Spending paid for in advance: `times` uses of one event, each under its own number."""
+    """Spending that is charged in advance: `times` uses of one event, each with its own number."""
 
     entry: Entry
     event: object
@@ -28,7 +28,7 @@ class _Reservation:
 
 
 class Charger:
-    """The paying side of a guard, while it answers one request."""
+    """Charges one party's ledger while the party answers one request."""
 
     def __init__(
         self,
@@ -42,25 +42,31 @@ class Charger:
     ) -> None:
         self._plan, self._stage, self._ledger, self._key = plan, stage, ledger, key
         self._digest, self._fingerprint = request_digest, data_fingerprint
-        self._entries: list[str] = []
+        self.entries: list[str] = []
         self._reservation: _Reservation | None = None
         self._labels: set[str] = set()  # charged while this request is answered
 
     @contextmanager
     def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
-        """Pay for `times` uses of `event` with one ledger entry. Inside, every mechanism must cost
-        exactly `event` and carry its number `call` in 0..times-1, each at most once."""
-        entry = self._charge(repeated(event, times), f"reservation {name}")
+        """Charge `times` uses of `event` with one ledger entry; see `Guard.reserve`."""
+        entry = self.charge(repeated(event, times), f"reservation {name}")
         self._reservation = _Reservation(entry, to_json(event), times, set())
         try:
             yield
         finally:
             self._reservation = None
 
-    def _pay(self, event: DpEvent, call: int, view: str) -> Callable[..., NoiseStream]:
-        """Charge one use of a mechanism; returns its secret streams by purpose."""
+    def charge_call(self, event: DpEvent, call: int, view: str) -> Streams:
+        """Charge use number `call` of a mechanism, or take it from the reservation.
+
+        Returns:
+            The secret random streams of this use, by purpose.
+
+        Raises:
+            PermissionError: The use was not reserved, or its number was used before.
+        """
         if self._reservation is None:
-            entry = self._charge(event, f"call {call}", view)
+            entry = self.charge(event, f"call {call}", view)
         else:
             entry = self._reservation.entry
             if to_json(event) != self._reservation.event:
@@ -74,9 +80,12 @@ class Charger:
 
         return streams
 
-    def _charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
-        """Charge once under this label. The ledger takes an equal charge of an equal request for
-        a replay, with the same noise; two uses in one answer must therefore differ in name."""
+    def charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
+        """Charge once under this label.
+
+        The ledger takes an equal charge of an equal request for a replay, with the same noise; two
+        uses in one answer must therefore differ in their label.
+        """
         if label in self._labels and event != disclosed():
             raise PermissionError(f"{label} is used already in this answer: number your calls")
         self._labels.add(label)
@@ -88,6 +97,6 @@ class Charger:
             view=view,
             expected=self._plan.event,
         )
-        if entry.hash not in self._entries:
-            self._entries.append(entry.hash)
+        if entry.hash not in self.entries:
+            self.entries.append(entry.hash)
         return entry

@@ -21,6 +21,7 @@ import hashlib
 import hmac
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,10 @@ class NoiseStream:
         if rate >= 1.0:
             return torch.arange(records)
         return torch.from_numpy(np.flatnonzero(self.uniform(records) < rate))
+
+
+Streams = Callable[..., NoiseStream]
+"""Secret streams of one use of a mechanism, by purpose."""
 
 
 @dataclass(frozen=True)

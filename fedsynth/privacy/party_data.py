@@ -46,6 +46,10 @@ class Sealed(Generic[T]):
         """Apply any local computation; the result stays sealed."""
         return Sealed(function(self._value))
 
+    def zip(self, other: Sealed[U]) -> Sealed[tuple[T, U]]:
+        """Both values as a pair, sealed."""
+        return Sealed((self._value, other._value))
+
     def __repr__(self) -> str:
         return "Sealed(...)"
 

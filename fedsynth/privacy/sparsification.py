@@ -6,29 +6,43 @@ so that what is left is at most sqrt(k) C long and needs less noise; "dimension"
 of the coordinates, which may be as long as before. The paper's text bounds |kept|^2 by k |g|^2;
 its pseudo-code, which leaves out a square, would not give the sensitivity it claims.
 
-**Guarantee.** Adding or removing one record moves `sparse_gradient_sum` by at most `reach(...)`.
+**Guarantee.** Adding or removing one record moves `sparse_gradient_sum` by at most
+`Sparsification.l2_bound(clip)`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsynth.core.errors import unknown
+from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.clipping import clip_rows, record_gradients
 
 RULES = ("norm", "dimension")
 AT_ONCE = 32  # records whose gradients are written out at a time
 
 
-def reach(rule: str, keep: float, clip: float) -> float:
-    """The longest that a record's part of the sum can be."""
-    if rule not in RULES:
-        raise unknown("rule of largest coordinates", rule, RULES)
-    return clip * math.sqrt(keep) if rule == "norm" else clip
+@dataclass(frozen=True)
+class Sparsification:
+    """The rule by which the largest coordinates of a gradient are kept, and the share kept.
+
+    `rule="norm"`: as long as their squares add up to at most `keep` of the whole.
+    `rule="dimension"`: the share `keep` of all coordinates.
+    """
+
+    rule: str
+    keep: float
+
+    def l2_bound(self, clip: float) -> float:
+        """The L2 bound of what is left of a gradient that was clipped to `clip`."""
+        if self.rule not in RULES:
+            raise unknown("rule of largest coordinates", self.rule, RULES)
+        return clip * math.sqrt(self.keep) if self.rule == "norm" else clip
 
 
 def sparse_gradient_sum(
@@ -37,26 +51,27 @@ def sparse_gradient_sum(
     labels: Tensor,
     *,
     clip: float,
-    rule: str,
-    keep: float,
+    sparsification: Sparsification,
+    loss: str | Loss = "cross_entropy",
     dtype: str = "float32",
 ) -> list[Tensor]:
-    """As `clipped_gradient_sum` with the cross-entropy, but of gradients cut down by `rule`."""
-    bound = reach(rule, keep, clip)
+    """As `clipped_gradient_sum`, but of the largest coordinates of each clipped gradient."""
+    bound = sparsification.l2_bound(clip)
     weights = [p for p in model.parameters() if p.requires_grad]
     total = torch.zeros(sum(p.numel() for p in weights)).to(weights[0])
-    rows_of = record_gradients(model, dtype=dtype)
+    rows_of = record_gradients(model, loss, dtype)
     for x, y in zip(images.split(AT_ONCE), labels.split(AT_ONCE), strict=True):
         if len(x):
-            rows = largest(clip_rows(rows_of(x, y), clip), rule, keep)
+            rows = largest(clip_rows(rows_of(x, y), clip), sparsification)
             total += clip_rows(rows, bound).sum(0)
     parts = total.split([p.numel() for p in weights])
     return [part.view_as(p) for part, p in zip(parts, weights, strict=True)]
 
 
-def largest(rows: Tensor, rule: str, keep: float) -> Tensor:
+def largest(rows: Tensor, sparsification: Sparsification) -> Tensor:
     """Rows [n, d] with all but their largest coordinates set to zero; of equal coordinates that do
     not all fit, none is kept."""
+    rule, keep = sparsification.rule, sparsification.keep
     squares = rows.square()
     ordered = _descending(squares)
     if rule == "norm":

@@ -17,7 +17,7 @@ from fedsynth.experiment.scenario import setting_in_words
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.guard import CURATOR
+from fedsynth.privacy.charging import CURATOR
 from fedsynth.privacy.secagg.distributed_noise import weakened
 
 

@@ -22,6 +22,9 @@ from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from fedsynth.privacy.auditing import _bounds, audit, audit_attack, fresh_party
 from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.mechanisms import outer_products, sums
+from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
+from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.party_data import PartyData, Records
 
 Attack = Callable[[Guard, PartyData], float]
@@ -91,15 +94,15 @@ CANARY = Records(torch.full((1, 1, 28, 28), 255, dtype=torch.uint8), torch.tenso
 
 def class_sum_attack(guard: Guard, private: PartyData) -> float:
     """White canaries whose row wants to be twenty times the bound."""
-    sums = guard.noisy_class_sums(
-        private,
-        lambda pixels, _: 20 * pixels.mean(dim=(2, 3)),
+    mechanism = ClassSums(
+        contribution=lambda pixels, _: 20 * pixels.mean(dim=(2, 3)),
         width=1,
-        bound=1.0,
+        clip=1.0,
         noise_multiplier=SIGMA,
-        rates={0: 1.0, 1: 1.0},
+        sampling_rates={0: 1.0, 1: 1.0},
     )
-    return float(sums[1])
+    (total,) = guard.apply(mechanism, private)
+    return float(total[1])
 
 
 def outer_sum_attack(guard: Guard, private: PartyData) -> float:
@@ -109,9 +112,10 @@ def outer_sum_attack(guard: Guard, private: PartyData) -> float:
         bright = records.pixels().mean(dim=(1, 2, 3))[:, None]
         return bright, 20 * bright.expand(-1, 3)
 
-    total = guard.noisy_outer_sum(
-        private, private.records.map(factors), bound=1.0, noise_multiplier=SIGMA
+    mechanism = OuterProductSum(
+        factors=private.records.map(factors), clip=1.0, noise_multiplier=SIGMA
     )
+    (total,) = guard.apply(mechanism, private)
     return float(total.sum()) / math.sqrt(3)
 
 
@@ -123,8 +127,8 @@ def too_little_noise(patch: pytest.MonkeyPatch, share: float = 0.5) -> None:
 
 def drop_the_clipping(patch: pytest.MonkeyPatch) -> None:
     """What a guard does that believes its methods."""
-    patch.setattr(guard_module, "clip_rows", lambda rows, _: rows)
-    patch.setattr(guard_module, "clipped_outer_sum", lambda left, right, _: left.T @ right)
+    patch.setattr(sums, "clip_rows", lambda rows, _: rows)
+    patch.setattr(outer_products, "clipped_outer_sum", lambda left, right, _: left.T @ right)
 
 
 @pytest.mark.parametrize("attack", [class_sum_attack, outer_sum_attack])

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Request
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
-from fedsynth.privacy.guard import PUBLIC, CentralNoise
+from fedsynth.privacy.charging import PUBLIC
+from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData, Records, Sealed
 
@@ -29,6 +32,11 @@ SCALE = Normalizer.standard(FACTS)
 
 def net() -> nn.Module:
     return make_convnet(4, FACTS, 4, "test")
+
+
+def gradient_sum(**changes) -> ClippedGradientSum:
+    terms = {"clip": 1.0, "noise_multiplier": 2.0, "sampling_rate": 1.0, **changes}
+    return ClippedGradientSum(model=net(), inputs=lambda x, _: SCALE.to_network(x), **terms)
 
 
 def naive_clipped_sum(model: nn.Module, data: Records, clip: float) -> list[torch.Tensor]:
@@ -45,28 +53,27 @@ def naive_clipped_sum(model: nn.Module, data: Records, clip: float) -> list[torc
 
 def test_the_noiseless_gradient_is_the_naive_clipped_sum(tmp_path):
     data = records(9)
-    sums = guard(tmp_path).noisy_gradient(
-        private(data, tmp_path),
-        net(),
-        SCALE,
-        clip=0.1,
-        noise_multiplier=1e-9,
-        sampling_rate=1.0,
-    )
+    mechanism = gradient_sum(clip=0.1, noise_multiplier=1e-9)
+    sums = guard(tmp_path).apply(mechanism, private(data, tmp_path))
     for got, expected in zip(sums, naive_clipped_sum(net(), data, 0.1), strict=True):
         torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def gradient(path: Path, data: Records, **changes) -> torch.Tensor:
-    arguments = {"clip": 0.1, "noise_multiplier": 2.0, "sampling_rate": 1.0, **changes}
-    sums = guard(path).noisy_gradient(private(data, path), net(), SCALE, **arguments)
+def gradient(
+    path: Path,
+    data: Records,
+    clip: float = 0.1,
+    noise_at: NoisePlacement = NoisePlacement.PARTY,
+) -> torch.Tensor:
+    mechanism = gradient_sum(clip=clip)
+    sums = guard(path).apply(mechanism, private(data, path), noise_at=noise_at)
     return torch.cat([s.flatten() for s in sums])
 
 
 def test_the_noise_has_the_promised_scale_and_is_there_for_an_empty_sample(tmp_path):
     home = private(records(0), tmp_path)
-    terms = {"clip": 0.5, "noise_multiplier": 3.0, "sampling_rate": 1.0}
-    sums = [guard(tmp_path).noisy_gradient(home, net(), SCALE, call=i, **terms) for i in range(50)]
+    mechanism = gradient_sum(clip=0.5, noise_multiplier=3.0)
+    sums = [guard(tmp_path).apply(mechanism, home, call=i) for i in range(50)]
     noise = torch.cat([s.flatten() for draw in sums for s in draw])
     assert noise.std().item() == pytest.approx(1.5, rel=0.03)
     assert len(read_entries(tmp_path / "ledger.jsonl")) == 50
@@ -102,27 +109,13 @@ def test_a_refused_charge_draws_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(NoiseKey, "stream", lambda *_: pytest.fail("noise was drawn"))
     poor = guard(tmp_path, budget=Budget(0.01, 1e-5))
     with pytest.raises(BudgetExceeded):
-        poor.noisy_gradient(
-            private(records(3), tmp_path),
-            net(),
-            SCALE,
-            clip=1.0,
-            noise_multiplier=1.0,
-            sampling_rate=1.0,
-        )
+        poor.apply(gradient_sum(noise_multiplier=1.0), private(records(3), tmp_path))
 
 
 def test_noise_differs_by_request_data_and_call_and_repeats_otherwise(tmp_path):
     def draw(call: int = 0, **who) -> torch.Tensor:
-        sums = guard(tmp_path, **who).noisy_gradient(
-            private(records(0), tmp_path),
-            net(),
-            SCALE,
-            clip=1.0,
-            noise_multiplier=1.0,
-            sampling_rate=1.0,
-            call=call,
-        )
+        home = private(records(0), tmp_path)
+        sums = guard(tmp_path, **who).apply(gradient_sum(noise_multiplier=1.0), home, call=call)
         return torch.cat([s.flatten() for s in sums])
 
     first = draw()
@@ -134,22 +127,22 @@ def test_noise_differs_by_request_data_and_call_and_repeats_otherwise(tmp_path):
 def test_a_reservation_pays_once_and_holds_to_its_terms(tmp_path):
     some = guard(tmp_path)
     home = private(records(4), tmp_path)
-    terms = {"clip": 1.0, "noise_multiplier": 2.0, "sampling_rate": 0.5}
+    half = gradient_sum(sampling_rate=0.5)
     with some.reserve(poisson(0.5, gaussian(2.0)), 2):
-        some.noisy_gradient(home, net(), SCALE, call=0, **terms)
+        some.apply(half, home, call=0)
         with pytest.raises(PermissionError, match="used already"):
-            some.noisy_gradient(home, net(), SCALE, call=0, **terms)
+            some.apply(half, home, call=0)
         with pytest.raises(PermissionError, match="not reserved"):
-            some.noisy_gradient(home, net(), SCALE, call=2, **terms)
+            some.apply(half, home, call=2)
         with pytest.raises(PermissionError, match="another event"):
-            some.noisy_gradient(home, net(), SCALE, call=1, **{**terms, "noise_multiplier": 1.0})
+            some.apply(gradient_sum(sampling_rate=0.5, noise_multiplier=1.0), home, call=1)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert entry.event == to_json(repeated(poisson(0.5, gaussian(2.0)), 2))
 
 
 def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tmp_path):
     data = records(5)
-    bare = gradient(tmp_path, data, at="aggregate")
+    bare = gradient(tmp_path, data, noise_at=NoisePlacement.AGGREGATE)
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
@@ -171,11 +164,11 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
 def test_two_uses_in_one_answer_must_be_numbered_apart(tmp_path):
     """Under one number the second would pass for a replay: uncharged, and with the same noise."""
     some, home = guard(tmp_path), private(records(4), tmp_path)
-    terms = {"clip": 1.0, "noise_multiplier": 2.0, "sampling_rate": 0.5}
-    some.noisy_gradient(home, net(), SCALE, **terms)
+    half = gradient_sum(sampling_rate=0.5)
+    some.apply(half, home)
     with pytest.raises(PermissionError, match="used already"):
-        some.noisy_gradient(home, net(), SCALE, **terms)
-    some.noisy_gradient(home, net(), SCALE, call=1, **terms)
+        some.apply(half, home)
+    some.apply(half, home, call=1)
     assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
     with some.reserve(poisson(0.5, gaussian(2.0)), 2):
         pass

@@ -10,9 +10,12 @@ from guarded import guard, private, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
-from fedsynth.privacy.guard import PUBLIC
+from fedsynth.privacy.charging import PUBLIC
 from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
+from fedsynth.privacy.mechanisms.sums import ClassSums, RecordSum
 from fedsynth.privacy.party_data import Records
 
 
@@ -28,14 +31,15 @@ def test_one_record_moves_one_class_sum_by_at_most_the_bound(tmp_path_factory, s
     fewer = Records(data.images[:-1], data.labels[:-1])
 
     def sums(some: Records) -> torch.Tensor:
-        return guard(path).noisy_class_sums(
-            private(some, path),
-            lambda pixels, _: pixels.flatten(1) * stretch,
+        mechanism = ClassSums(
+            contribution=lambda pixels, _: pixels.flatten(1) * stretch,
             width=64,
-            bound=0.7,
+            clip=0.7,
             noise_multiplier=1.0,
-            rates=dict.fromkeys(range(4), 1.0),
+            sampling_rates=dict.fromkeys(range(4), 1.0),
         )
+        (total,) = guard(path).apply(mechanism, private(some, path))
+        return total
 
     moved = (sums(data) - sums(fewer)).norm(dim=1)
     assert int((moved > 1e-5).sum()) <= 1
@@ -45,14 +49,14 @@ def test_one_record_moves_one_class_sum_by_at_most_the_bound(tmp_path_factory, s
 def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
     data = records(8)
     rates = {0: 1.0, 3: 1.0, 2: 1.0}
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, _: pixels.flatten(1),
+    mechanism = ClassSums(
+        contribution=lambda pixels, _: pixels.flatten(1),
         width=64,
-        bound=100.0,
+        clip=100.0,
         noise_multiplier=1e-9,
-        rates=rates,
+        sampling_rates=rates,
     )
+    (sums,) = guard(tmp_path).apply(mechanism, private(data, tmp_path))
     for row, name in enumerate(rates):
         expected = data.pixels()[data.labels == name].flatten(1).sum(0)
         torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
@@ -62,14 +66,14 @@ def test_class_sums_are_the_naive_ones_and_cost_the_largest_rate(tmp_path):
 
 def test_a_contribution_is_told_the_class_of_every_record(tmp_path):
     data = records(8)
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, names: pixels.flatten(1) * names[:, None],
+    mechanism = ClassSums(
+        contribution=lambda pixels, names: pixels.flatten(1) * names[:, None],
         width=64,
-        bound=100.0,
+        clip=100.0,
         noise_multiplier=1e-9,
-        rates={3: 1.0, 1: 1.0},
+        sampling_rates={3: 1.0, 1: 1.0},
     )
+    (sums,) = guard(tmp_path).apply(mechanism, private(data, tmp_path))
     for row, name in enumerate((3, 1)):
         expected = name * data.pixels()[data.labels == name].flatten(1).sum(0)
         torch.testing.assert_close(sums[row], expected, rtol=1e-5, atol=1e-5)
@@ -80,14 +84,15 @@ def test_one_sum_over_all_classes_is_the_naive_one_and_no_record_moves_it_furthe
     fewer = Records(data.images[1:], data.labels[1:])
 
     def total(some: Records, bound: float, noise: float) -> torch.Tensor:
-        return guard(tmp_path / str(bound)).noisy_sum(
-            private(some, tmp_path),
-            lambda pixels, names: pixels.flatten(1) * names[:, None],
+        mechanism = RecordSum(
+            contribution=lambda pixels, names: pixels.flatten(1) * names[:, None],
             width=64,
-            bound=bound,
+            clip=bound,
             noise_multiplier=noise,
-            rate=1.0,
+            sampling_rate=1.0,
         )
+        (total,) = guard(tmp_path / str(bound)).apply(mechanism, private(some, tmp_path))
+        return total
 
     expected = (data.pixels().flatten(1) * data.labels[:, None]).sum(0)
     torch.testing.assert_close(total(data, 1e3, 1e-9), expected, rtol=1e-5, atol=1e-4)
@@ -98,26 +103,26 @@ def test_one_sum_over_all_classes_is_the_naive_one_and_no_record_moves_it_furthe
 
 def test_a_record_cannot_give_two_rows(tmp_path):
     """Two rows of one record, each within the bound, would together move the sum by twice it."""
+    mechanism = ClassSums(
+        contribution=lambda pixels, _: pixels.flatten(1).repeat(2, 1),
+        width=64,
+        clip=1.0,
+        noise_multiplier=1.0,
+        sampling_rates={0: 1.0},
+    )
     with pytest.raises(ValueError, match="as many rows"):
-        guard(tmp_path).noisy_class_sums(
-            private(records(8), tmp_path),
-            lambda pixels, _: pixels.flatten(1).repeat(2, 1),
-            width=64,
-            bound=1.0,
-            noise_multiplier=1.0,
-            rates={0: 1.0},
-        )
+        guard(tmp_path).apply(mechanism, private(records(8), tmp_path))
 
 
 def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
-    sums = guard(tmp_path).noisy_class_sums(
-        private(records(0), tmp_path),
-        lambda pixels, _: pixels.flatten(1),
+    mechanism = ClassSums(
+        contribution=lambda pixels, _: pixels.flatten(1),
         width=64,
-        bound=1.0,
+        clip=1.0,
         noise_multiplier=1.0,
-        rates={0: 0.5, 1: 0.5},
+        sampling_rates={0: 0.5, 1: 0.5},
     )
+    (sums,) = guard(tmp_path).apply(mechanism, private(records(0), tmp_path))
     assert (sums != 0).all()
 
 
@@ -128,11 +133,19 @@ def factors(data: Records, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Te
     return left, pixels[:, 5:12] * (data.labels[:, None] + 0.1)
 
 
-def outer_sum(path: Path, data: Records, stretch: float = 1.0, **changes) -> torch.Tensor:
+def outer_sum(
+    path: Path,
+    data: Records,
+    stretch: float = 1.0,
+    clip: float = 0.3,
+    noise_multiplier: float = 1.0,
+    **changes,
+) -> torch.Tensor:
     home = private(data, path)
-    arguments = {"bound": 0.3, "noise_multiplier": 1.0, **changes}
     rows = home.records.map(lambda records: factors(records, stretch))
-    return guard(path).noisy_outer_sum(home, rows, **arguments)
+    mechanism = OuterProductSum(factors=rows, clip=clip, noise_multiplier=noise_multiplier)
+    (total,) = guard(path).apply(mechanism, home, **changes)
+    return total
 
 
 def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
@@ -148,7 +161,9 @@ def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
     torch.testing.assert_close(found.double(), total, rtol=1e-4, atol=1e-6)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert entry.event == to_json(gaussian(1e-9))
-    bare = outer_sum(tmp_path, data, noise_multiplier=5.0, at="aggregate", call=1)
+    bare = outer_sum(
+        tmp_path, data, noise_multiplier=5.0, noise_at=NoisePlacement.AGGREGATE, call=1
+    )
     torch.testing.assert_close(bare, found, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC
 
@@ -163,14 +178,15 @@ def test_one_record_moves_an_outer_sum_by_at_most_the_bound(tmp_path_factory, se
     path = tmp_path_factory.mktemp("guard")
     data = records(7, seed)
     fewer = Records(data.images[:-1], data.labels[:-1])
-    both = [outer_sum(path, some, stretch, bound=bound) for some in (data, fewer)]
+    both = [outer_sum(path, some, stretch, clip=bound) for some in (data, fewer)]
     assert (both[0] - both[1]).norm().item() <= bound * (1 + 1e-4) + 1e-5
 
 
 def test_the_noise_of_an_outer_sum_has_the_promised_scale(tmp_path):
     home = private(records(0), tmp_path)
     rows = home.records.map(lambda _: (torch.zeros(0, 40), torch.zeros(0, 500)))
-    noise = guard(tmp_path).noisy_outer_sum(home, rows, bound=0.5, noise_multiplier=3.0)
+    mechanism = OuterProductSum(factors=rows, clip=0.5, noise_multiplier=3.0)
+    (noise,) = guard(tmp_path).apply(mechanism, home)
     assert noise.std().item() == pytest.approx(1.5, rel=0.03)
 
 
@@ -179,19 +195,20 @@ def test_an_outer_sum_wants_one_row_a_record(tmp_path):
     home = private(data, tmp_path)
     twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
     with pytest.raises(ValueError, match="one row a record"):
-        guard(tmp_path).noisy_outer_sum(home, twice, bound=1.0, noise_multiplier=1.0)
+        guard(tmp_path).apply(OuterProductSum(factors=twice, clip=1.0, noise_multiplier=1.0), home)
 
 
 def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
     data = records(6)
-    sums = guard(tmp_path).noisy_class_sums(
-        private(data, tmp_path),
-        lambda pixels, _: pixels.flatten(1),
+    mechanism = ClassSums(
+        contribution=lambda pixels, _: pixels.flatten(1),
         width=64,
-        bound=100.0,
+        clip=100.0,
         noise_multiplier=50.0,
-        rates={1: 1.0},
-        at="aggregate",
+        sampling_rates={1: 1.0},
+    )
+    (sums,) = guard(tmp_path).apply(
+        mechanism, private(data, tmp_path), noise_at=NoisePlacement.AGGREGATE
     )
     expected = data.pixels()[data.labels == 1].flatten(1).sum(0)
     torch.testing.assert_close(sums[0], expected, rtol=1e-5, atol=1e-5)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedsynth.core.errors import UserError
 from fedsynth.nn.classifiers.convnet import ConvNet
-from fedsynth.privacy.sparsification import largest, reach, sparse_gradient_sum
+from fedsynth.privacy.sparsification import Sparsification, largest, sparse_gradient_sum
 
 KEEPS = st.sampled_from([0.1, 0.3, 0.6, 0.9, 1.0])
 
@@ -41,28 +41,28 @@ def naive(row: list[float], rule: str, keep: float) -> list[float]:
 def test_the_largest_are_kept_one_after_the_other(rule, n, d, seed, keep):
     found = rows(n, d, seed)
     expected = torch.tensor([naive(row, rule, keep) for row in found.tolist()])
-    torch.testing.assert_close(largest(found, rule, keep), expected)
+    torch.testing.assert_close(largest(found, Sparsification(rule, keep)), expected)
 
 
 @given(st.integers(1, 30), st.integers(0, 1000), KEEPS)
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_by_norm_is_no_longer_than_the_root_of_the_share(d, seed, keep):
     found = rows(4, d, seed)
-    kept = largest(found, "norm", keep)
+    kept = largest(found, Sparsification("norm", keep))
     assert (kept.norm(dim=1) <= math.sqrt(keep) * found.norm(dim=1) * (1 + 1e-5)).all()
 
 
 def test_equal_coordinates_stay_or_go_together():
     row = torch.tensor([[2.0, 1.0, -1.0, 1.0, 1.0, 0.5]])
-    assert largest(row, "dimension", 0.5).tolist() == [[2.0, 0, 0, 0, 0, 0]]
-    assert largest(row, "norm", 0.5).tolist() == [[2.0, 0, 0, 0, 0, 0]]
+    assert largest(row, Sparsification("dimension", 0.5)).tolist() == [[2.0, 0, 0, 0, 0, 0]]
+    assert largest(row, Sparsification("norm", 0.5)).tolist() == [[2.0, 0, 0, 0, 0, 0]]
 
 
 def test_the_bound_is_that_of_the_specification():
-    assert reach("norm", 0.49, 3.0) == pytest.approx(2.1)
-    assert reach("dimension", 0.49, 3.0) == 3.0
+    assert Sparsification("norm", 0.49).l2_bound(3.0) == pytest.approx(2.1)
+    assert Sparsification("dimension", 0.49).l2_bound(3.0) == 3.0
     with pytest.raises(UserError, match="dimension"):
-        reach("dimensions", 0.5, 1.0)
+        Sparsification("dimensions", 0.5).l2_bound(1.0)
 
 
 def batch(n: int, seed: int = 0) -> tuple[ConvNet, torch.Tensor, torch.Tensor]:
@@ -82,8 +82,9 @@ def test_the_sum_is_that_of_a_loop_over_records(rule, keep, clip):
         parts = torch.autograd.grad(loss, list(net.parameters()))
         row = torch.cat([part.flatten() for part in parts])
         row = row * min(1.0, clip / float(row.norm()))
-        expected += largest(row[None], rule, keep)[0]
-    found = sparse_gradient_sum(net, images, labels, clip=clip, rule=rule, keep=keep)
+        expected += largest(row[None], Sparsification(rule, keep))[0]
+    rules = Sparsification(rule, keep)
+    found = sparse_gradient_sum(net, images, labels, clip=clip, sparsification=rules)
     assert [part.shape for part in found] == [p.shape for p in net.parameters()]
     flat = torch.cat([part.flatten() for part in found])
     # Where two coordinates are all but equal, rounding decides which is kept.
@@ -94,17 +95,20 @@ def test_the_sum_is_that_of_a_loop_over_records(rule, keep, clip):
 @settings(max_examples=10, deadline=None)
 def test_one_record_moves_the_sum_no_further_than_the_bound(n, seed, keep, rule):
     net, images, labels = batch(n, seed)
+    rules = Sparsification(rule, keep)
     whole, less = (
-        sparse_gradient_sum(net, images[:k], labels[:k], clip=0.1, rule=rule, keep=keep)
+        sparse_gradient_sum(net, images[:k], labels[:k], clip=0.1, sparsification=rules)
         for k in (n, n - 1)
     )
     squares = sum(float((a - b).square().sum()) for a, b in zip(whole, less, strict=True))
-    assert math.sqrt(squares) <= reach(rule, keep, 0.1) * (1 + 1e-4)
+    assert math.sqrt(squares) <= rules.l2_bound(0.1) * (1 + 1e-4)
 
 
 def test_no_records_give_zeros():
     net, images, labels = batch(0)
-    found = sparse_gradient_sum(net, images, labels, clip=1.0, rule="norm", keep=0.5)
+    found = sparse_gradient_sum(
+        net, images, labels, clip=1.0, sparsification=Sparsification("norm", 0.5)
+    )
     assert all(
         torch.equal(part, torch.zeros_like(p))
         for part, p in zip(found, net.parameters(), strict=True)

@@ -90,13 +90,13 @@ def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
 def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
     """What a critic says is nought for those who were not chosen, and for nobody else."""
     before_noise: dict[int, list[torch.Tensor]] = {}
-    add = session.Guard._noised
+    add = session.Guard._add_noise
 
-    def watched(guard, at, sums, *rest):
-        before_noise.setdefault(guard._plan.party, []).extend(s.clone() for s in sums)
-        return add(guard, at, sums, *rest)
+    def watched(guard, bounded, **named):
+        before_noise.setdefault(guard._plan.party, []).extend(v.clone() for v in bounded.values)
+        return add(guard, bounded, **named)
 
-    monkeypatch.setattr(session.Guard, "_noised", watched)
+    monkeypatch.setattr(session.Guard, "_add_noise", watched)
     job = a_job(people, tmp_path / "run", joins="hidden")
     tiny.release(job, here)
     heard = population.heard(job.world)

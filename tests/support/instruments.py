@@ -14,6 +14,7 @@ from fedsynth.experiment.session import StageParties
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.mechanisms import gradients
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.privacy.secagg.distributed_noise import FixedPointGrid
 from fedsynth.storage import checkpoint
@@ -51,10 +52,10 @@ class Transcript:
                     monkeypatch.setattr(owner, name, self._told(member))
         self._add = guard_module.add_gaussian
         self._add_share = guard_module.add_share
-        self._clipped = guard_module.clipped_gradient_sum
+        self._clipped = gradients.clipped_gradient_sum
         monkeypatch.setattr(guard_module, "add_gaussian", self._noise)
         monkeypatch.setattr(guard_module, "add_share", self._share)
-        monkeypatch.setattr(guard_module, "clipped_gradient_sum", self._gradient)
+        monkeypatch.setattr(gradients, "clipped_gradient_sum", self._gradient)
 
     def replay(self) -> Transcript:
         """Start over: the mechanisms now return what they returned before, whatever they got."""

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from dp_accounting import DpEvent
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import AggregatedSum, Request, Shapes
 from fedsynth.core.plan import PartyPlan, Plan
@@ -25,7 +26,6 @@ from fedsynth.core.types import Stage
 from fedsynth.methods.method import ServerContext
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import CURATOR, PUBLIC
-from fedsynth.privacy.guard import AGGREGATE, DISTRIBUTED, PARTY
 from fedsynth.privacy.secagg.distributed_noise import sum_view, weakened
 
 
@@ -33,7 +33,9 @@ from fedsynth.privacy.secagg.distributed_noise import sum_view, weakened
 class NoiseAt:
     """Where the noise is added."""
 
-    at: str = setting("party", "who adds the noise", choices=(PARTY, AGGREGATE, DISTRIBUTED))
+    at: str = setting(
+        "party", "who adds the noise", choices=tuple(place.value for place in NoisePlacement)
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def required_answers(cfg: NoiseAt, stage: Stage) -> int:
 def with_noise_placement(cfg: NoiseAt, stage: Stage, share: PartyPlan) -> PartyPlan:
     """A party's share of a joint release, with its part of the noise and what each view counts."""
     shares, colluding = required_answers(cfg, stage), getattr(cfg, "colluding", 1)
-    if cfg.at != DISTRIBUTED:
+    if cfg.at != NoisePlacement.DISTRIBUTED:
         return replace(share, views=_views(cfg.at, share.event))
     views = {sum_view(shares): share.event}
     if colluding and shares > 1:
@@ -72,7 +74,9 @@ def with_noise_placement(cfg: NoiseAt, stage: Stage, share: PartyPlan) -> PartyP
 
 
 def _views(at: str, event: DpEvent) -> Mapping[str, DpEvent]:
-    return {CURATOR: disclosed(), PUBLIC: event} if at == AGGREGATE else {CURATOR: event}
+    if at == NoisePlacement.AGGREGATE:
+        return {CURATOR: disclosed(), PUBLIC: event}
+    return {CURATOR: event}
 
 
 def aggregate_parties(
@@ -89,7 +93,7 @@ def aggregate_parties(
     answers up: with the noise of `noise_multiplier` once, or once a party where it is the parties'.
     Parties may be missing as far as the settings allow."""
     needed = required_answers(cfg, plan.stage)
-    if cfg.at == DISTRIBUTED:
+    if cfg.at == NoisePlacement.DISTRIBUTED:
         return parties.ask_sum(
             parties.parties, request, shapes=shapes, bound=bound, at_least=needed
         )
@@ -101,7 +105,7 @@ def aggregate_parties(
             f"min_answers={needed} are needed to go on."
         )
     sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in shapes]
-    if cfg.at == AGGREGATE:
+    if cfg.at == NoisePlacement.AGGREGATE:
         sums = parties.central_noise.add(
             sums, clip=bound, noise_multiplier=noise_multiplier, request=request
         )

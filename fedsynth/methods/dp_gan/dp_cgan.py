@@ -30,6 +30,7 @@ from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.clipping import clipped_gradient_sum
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 FIRST_RATE, LAST_RATE, FALLS_FOR = 0.1, 0.052, 10_000  # of the discriminator, step by step
 AS_WIDE = 8  # a step of the discriminator takes as long as one of a ConvNet of this width
@@ -104,18 +105,17 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
         pair = _Pair(cfg, plan, info.party, self.network(cfg, plan, info.party, *key, "g"), key)
         pair.to(guard.device)
         expected = share.sampling_rate * info.records
+        mechanism = ClippedGradientSum(
+            model=pair.discriminator,
+            inputs=pair.rows,
+            loss=real_loss,
+            clip=cfg.clip,
+            noise_multiplier=share.noise_multiplier,
+            sampling_rate=share.sampling_rate,
+        )
         with guard.reserve(step_event(share), cfg.steps):
             for step in private.rounds(cfg.steps, pair.state):
-                sums = guard.noisy_loss_gradient(
-                    private,
-                    pair.discriminator,
-                    pair.rows,
-                    real_loss,
-                    clip=cfg.clip,
-                    noise_multiplier=share.noise_multiplier,
-                    sampling_rate=share.sampling_rate,
-                    call=step,
-                )
+                sums = guard.apply(mechanism, private, call=step)
                 pair.step(step, [total / expected for total in sums])
         return self.released(guard, pair.generator)
 

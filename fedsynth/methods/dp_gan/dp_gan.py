@@ -31,6 +31,7 @@ from fedsynth.nn.gan.conv_generators import Shape
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.subsets import ClassSubset
 
 AS_WIDE = 16  # a step of a critic takes as long as one of a ConvNet of this width
@@ -130,19 +131,18 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
             pair = _Pair(cfg, stage, net, (*key, name), device)
             q, noise = _step(cfg, info, name, plan.budget)
             event = _event(stage, name, q, noise)
+            mechanism = ClippedGradientSum(
+                model=pair.critic,
+                inputs=lambda pixels, _: pixels.flatten(1),
+                loss=real_loss,
+                clip=cfg.clip,
+                noise_multiplier=noise,
+                sampling_rate=q,
+                subset=ClassSubset(name, stage.data.classes),
+            )
             with guard.reserve(event, steps, f"class {name}"):
                 for step in private.rounds(steps, pair.state, f"class-{name}"):
-                    sums = guard.noisy_loss_gradient(
-                        private,
-                        pair.critic,
-                        lambda pixels, _: pixels.flatten(1),
-                        real_loss,
-                        clip=cfg.clip,
-                        noise_multiplier=noise,
-                        sampling_rate=q,
-                        of_class=ClassSubset(name, stage.data.classes),
-                        call=step,
-                    )
+                    sums = guard.apply(mechanism, private, call=step)
                     expected = q * info.class_counts[name]
                     pair.step(step, [total / expected for total in sums])
         return self.released(guard, whole)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
@@ -16,9 +17,10 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.method import ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
-from fedsynth.privacy.guard import PARTY, Guard
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.party_data import PartyData
-from fedsynth.privacy.sparsification import RULES, reach
+from fedsynth.privacy.sparsification import RULES, Sparsification
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,14 @@ class PrivateSGDConfig:
         return self.epochs * max(1, int(1 / self.sampling_rate(records)))
 
     @property
+    def sparsification(self) -> Sparsification | None:
+        """The rule by which gradients are cut down, if any."""
+        return None if self.topk == "none" else Sparsification(self.topk, self.keep)
+
+    @property
     def bound(self) -> float:
-        """The longest that a record's part of a sum can be: what noise is relative to."""
-        return self.clip if self.topk == "none" else reach(self.topk, self.keep, self.clip)
+        """The L2 bound of one record's part of a sum, to which noise is relative."""
+        return self.sparsification.l2_bound(self.clip) if self.sparsification else self.clip
 
 
 def private_gradient(
@@ -62,35 +69,20 @@ def private_gradient(
     data: DatasetInfo,
     share: PartyPlan,
     call: int,
-    at: str = PARTY,
+    noise_at: NoisePlacement = NoisePlacement.PARTY,
 ) -> list[torch.Tensor]:
     """The noised sum of the clipped, perhaps cut down gradients of a Poisson batch."""
     scale = Normalizer.standard(data)
-    if cfg.topk == "none":
-        return guard.noisy_gradient(
-            private,
-            net,
-            scale,
-            clip=cfg.clip,
-            noise_multiplier=share.noise_multiplier,
-            sampling_rate=share.sampling_rate,
-            call=call,
-            dtype=cfg.dtype,
-            at=at,
-        )
-    return guard.noisy_sparse_gradient(
-        private,
-        net,
-        scale,
+    mechanism = ClippedGradientSum(
+        model=net,
+        inputs=lambda pixels, _: scale.to_network(pixels),
         clip=cfg.clip,
-        rule=cfg.topk,
-        keep=cfg.keep,
         noise_multiplier=share.noise_multiplier,
         sampling_rate=share.sampling_rate,
-        call=call,
         dtype=cfg.dtype,
-        at=at,
+        sparsification=cfg.sparsification,
     )
+    return guard.apply(mechanism, private, call=call, noise_at=noise_at)
 
 
 def first_model(

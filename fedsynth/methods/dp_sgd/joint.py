@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import Plan
@@ -76,7 +77,14 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
         data, share = plan.stage.data, plan.of(private.info.party)
         net = filled_convnet(cfg.width, data, request.arrays, guard.device)
         sums = private_gradient(
-            cfg, guard, private, net, data=data, share=share, call=request.round, at=cfg.at
+            cfg,
+            guard,
+            private,
+            net,
+            data=data,
+            share=share,
+            call=request.round,
+            noise_at=NoisePlacement(cfg.at),
         )
         names = [name for name, _ in net.named_parameters()]
         return guard.release(dict(zip(names, sums, strict=True)))

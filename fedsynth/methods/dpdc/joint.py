@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 
-from fedsynth.core.enums import DataKind
+from fedsynth.core.enums import DataKind, NoisePlacement
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import Plan
@@ -37,6 +37,7 @@ from fedsynth.methods.dpdc.distribution_matching import (
 )
 from fedsynth.methods.dpdc.ndpdc import NDPDC, NDPDCConfig
 from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,15 @@ class NDPDCJoint(Method[NDPDCJointConfig]):
         images, step, width = _public_step(
             cfg, stage.data, classes, key, device=guard.device, number=request.round
         )
-        sums = guard.noisy_class_sums(
-            private,
-            partial(images.real_rows, step),
+        mechanism = ClassSums(
+            contribution=partial(images.real_rows, step),
             width=width,
-            bound=cfg.clip,
+            clip=cfg.clip,
             noise_multiplier=share.noise_multiplier,
-            rates=class_rates(cfg.group, together(stage.parties)),
-            call=request.round,
-            at=cfg.at,
+            sampling_rates=class_rates(cfg.group, together(stage.parties)),
+        )
+        (sums,) = guard.apply(
+            mechanism, private, call=request.round, noise_at=NoisePlacement(cfg.at)
         )
         return guard.release({"sums": sums})
 

@@ -25,6 +25,7 @@ from fedsynth.methods.dpdc.distribution_matching import class_rates, expected_re
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
 @dataclass(frozen=True)
@@ -74,22 +75,16 @@ class LDPDC(Method[LDPDCConfig]):
         shape = plan.stage.data.shape
         pixels = math.prod(shape)
 
+        mechanism = ClassSums(
+            contribution=lambda pixels, _: scale.to_network(pixels),
+            width=pixels,
+            clip=math.sqrt(pixels),
+            noise_multiplier=share.noise_multiplier,
+            sampling_rates=rates,
+        )
         with guard.reserve(step_event(share), cfg.spc):
-            sums = torch.stack(
-                [
-                    guard.noisy_class_sums(
-                        private,
-                        lambda pixels, _: scale.to_network(pixels),
-                        width=pixels,
-                        bound=math.sqrt(pixels),
-                        noise_multiplier=share.noise_multiplier,
-                        rates=rates,
-                        call=image,
-                    )
-                    for image in range(cfg.spc)
-                ],
-                dim=1,
-            )
+            per_image = [guard.apply(mechanism, private, call=image) for image in range(cfg.spc)]
+        sums = torch.stack([total for (total,) in per_image], dim=1)
         expected = expected_records(rates, private.info).to(sums).view(-1, 1, 1)
         images = scale.to_pixels((sums / expected).reshape(-1, *shape))
         labels = torch.tensor(list(rates), dtype=torch.int64).repeat_interleave(cfg.spc)

@@ -31,6 +31,7 @@ from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,14 @@ class NDPDC(Method[NDPDCConfig]):
         with guard.reserve(event, cfg.iterations):
             for number in private.rounds(cfg.iterations, condensed.state):
                 step = condensed.step(number)
-                real = guard.noisy_class_sums(
-                    private,
-                    partial(condensed.real_rows, step),
+                mechanism = ClassSums(
+                    contribution=partial(condensed.real_rows, step),
                     width=width,
-                    bound=cfg.clip,
+                    clip=cfg.clip,
                     noise_multiplier=share.noise_multiplier,
-                    rates=rates,
-                    call=number,
+                    sampling_rates=rates,
                 )
+                (real,) = guard.apply(mechanism, private, call=number)
                 condensed.match(step, real, scale, cfg.clip)
         result = condensed.result()
         return guard.release({"images": result.images, "labels": result.labels})

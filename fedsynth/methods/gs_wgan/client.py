@@ -14,6 +14,7 @@ from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
 from fedsynth.methods.gs_wgan.generator import fill, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
 from fedsynth.privacy.party_data import PartyData, Records
 
 
@@ -69,14 +70,14 @@ class GSWGANClient:
         def gradients(records: Records) -> Tensor:
             return home.answer(visit, records, generator, inputs)
 
-        return self.guard.noisy_image_gradients(
-            self.private,
-            gradients,
-            part=visit.part,
-            bound=self.cfg.clip,
+        mechanism = UpstreamGradients(
+            gradients=gradients,
+            subset=visit.part,
+            clip=self.cfg.clip,
             noise_multiplier=self.share.noise_multiplier,
-            call=visit.slot,
         )
+        (sanitised,) = self.guard.apply(mechanism, self.private, call=visit.slot)
+        return sanitised
 
 
 @functools.lru_cache(maxsize=4)

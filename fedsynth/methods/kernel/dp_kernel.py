@@ -38,6 +38,7 @@ from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.nn.gan.conv_generators import ConvCondGen, make_generator
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 AS_WIDE = 20  # a step on an image takes about as long as one of a ConvNet of this width
 
@@ -131,15 +132,14 @@ class DPKernel(Method[DPKernelConfig]):
                 images, _ = learner.batch(step, labels)
                 points = images.flatten(1) * 2 - 1
                 embedding = ClassEmbeddings(held, points.detach(), cfg)
-                released = guard.noisy_class_sums(
-                    private,
-                    embedding.rows,
+                mechanism = ClassSums(
+                    contribution=embedding.rows,
                     width=embedding.width,
-                    bound=cfg.clip,
+                    clip=cfg.clip,
                     noise_multiplier=share.noise_multiplier,
-                    rates=rates,
-                    call=step,
+                    sampling_rates=rates,
                 )
+                (released,) = guard.apply(mechanism, private, call=step)
                 learner.follow(points, embedding.slopes(released, expected))
         made = learner.sample(held, cfg.spc)
         return guard.release({"images": made.images, "labels": made.labels})

@@ -33,6 +33,7 @@ from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian
 from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.party_data import PartyData
 
 LEAST_WEIGHT = 1e-3  # of a class whose noised count says it is not there
@@ -138,15 +139,14 @@ class EmbeddingMethod(Method[E]):
         everyone = dict.fromkeys(sorted(info.class_counts), 1.0)
 
         def noisy(rows: FeatureMap, width: int, call: int) -> Tensor:
-            sums = guard.noisy_class_sums(
-                private,
-                lambda pixels, _: rows(pixels),
+            mechanism = ClassSums(
+                contribution=lambda pixels, _: rows(pixels),
                 width=width,
-                bound=1.0,
+                clip=1.0,
                 noise_multiplier=share.noise_multiplier,
-                rates=everyone,
-                call=call,
+                sampling_rates=everyone,
             )
+            (sums,) = guard.apply(mechanism, private, call=call)
             return sums / info.records
 
         arrays = {"embedding": noisy(features, features.width, 0)}

@@ -39,6 +39,7 @@ from fedsynth.nn.autoencoder import Autoencoder, filled_autoencoder, lost, make_
 from fedsynth.nn.gan.tabular_generator import RowGenerator
 from fedsynth.privacy.accounting.calibration import noise_multiplier, poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 NET = "autoencoder."  # what its weights are called in a release
 CODE_SCALE = 1.0  # squared length scale of the kernel of codes, whose length is one
@@ -127,18 +128,17 @@ class DPMERFAE(DPMERF):
         sigma, step_event = cfg.ae_step(info, plan.budget)
         expected = cfg.ae_rate_of(info) * info.records
         pixels = Normalizer((0.0,) * data.shape[0], (1.0,) * data.shape[0])
+        mechanism = ClippedGradientSum(
+            model=net,
+            inputs=lambda images, _: pixels.to_network(images),
+            clip=cfg.ae_clip,
+            noise_multiplier=sigma,
+            sampling_rate=cfg.ae_rate_of(info),
+            loss=lost,
+        )
         with guard.reserve(step_event, cfg.ae_steps, "autoencoder"):
             for step in private.rounds(cfg.ae_steps, {"net": net, "adam": adam}):
-                sums = guard.noisy_gradient(
-                    private,
-                    net,
-                    pixels,
-                    clip=cfg.ae_clip,
-                    noise_multiplier=sigma,
-                    sampling_rate=cfg.ae_rate_of(info),
-                    call=step,
-                    loss=lost,
-                )
+                sums = guard.apply(mechanism, private, call=step)
                 for weight, total in zip(net.parameters(), sums, strict=True):
                     weight.grad = total / expected
                 adam.step()

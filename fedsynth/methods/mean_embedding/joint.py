@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import Plan
@@ -26,6 +27,7 @@ from fedsynth.methods.common.noise_placement import (
 from fedsynth.methods.mean_embedding.base import ConstantFeature, FeatureMap, label_shares
 from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig
 from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 EMBEDDING, WEIGHTS = "embedding", "weights"
 
@@ -58,15 +60,15 @@ class DPMERFJoint(DPMERF):
         rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
             rows = self.features(cfg, plan.stage.data, request.numbers["seed"])
-        sums = guard.noisy_class_sums(
-            private,
-            lambda pixels, _: rows(pixels),
+        mechanism = ClassSums(
+            contribution=lambda pixels, _: rows(pixels),
             width=rows.width,
-            bound=1.0,
+            clip=1.0,
             noise_multiplier=plan.of(private.info.party).noise_multiplier,
-            rates=dict.fromkeys(plan.stage.classes, 1.0),
-            call=request.round,
-            at=cfg.at,
+            sampling_rates=dict.fromkeys(plan.stage.classes, 1.0),
+        )
+        (sums,) = guard.apply(
+            mechanism, private, call=request.round, noise_at=NoisePlacement(cfg.at)
         )
         return guard.release({"sums": sums})
 

@@ -38,7 +38,7 @@ from fedsynth.nn.ensembles.mlp import MLPStack
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 from fedsynth.privacy.accounting.events import gaussian, repeated
-from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteSums
 from fedsynth.privacy.party_data import Records
 
 RULE = VoteBounds(width=1, entries=1, low=0, high=1)  # one vote an image: it looks real, or not
@@ -146,13 +146,11 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
                 cfg, school, records, cfg.teachers_per_party(plan.stage)[info.party]
             )
         )
+        mechanism = VoteSums(noise_multiplier=share.noise_multiplier)
         with guard.reserve(gaussian(share.noise_multiplier), cfg.rounds):
             for number in range(cfg.rounds):
-                sums = guard.noisy_votes(
-                    teachers.map(lambda staff, at=number: staff.votes(at)),  # type: ignore[misc]
-                    noise_multiplier=share.noise_multiplier,
-                    call=number,
-                )
+                votes = teachers.map(lambda staff, at=number: staff.votes(at))  # type: ignore[misc]
+                (sums,) = guard.apply(mechanism, votes, call=number)
                 school.learn(number, sums.squeeze(1))
         return self.released(guard, net)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import Plan
@@ -28,6 +29,7 @@ from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import MatchedImages, PrivateMatchingConfig, match_run
 from fedsynth.methods.psg.psg import LAPTOP, earlier_images, other_classes
 from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,16 @@ class PSGJoint(Method[PSGJointConfig]):
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         net = filled_convnet(cfg.width, plan.stage.data, request.arrays, guard.device)
         share = plan.of(private.info.party)
-        sums = guard.noisy_gradient(
-            private,
-            net,
-            Normalizer.standard(plan.stage.data),
+        scale = Normalizer.standard(plan.stage.data)
+        mechanism = ClippedGradientSum(
+            model=net,
+            inputs=lambda pixels, _: scale.to_network(pixels),
             clip=cfg.clip,
             noise_multiplier=share.noise_multiplier,
             sampling_rate=share.sampling_rate,
-            call=request.round,
             dtype=cfg.dtype,
-            at=cfg.at,
         )
+        sums = guard.apply(mechanism, private, call=request.round, noise_at=NoisePlacement(cfg.at))
         names = [name for name, _ in net.named_parameters()]
         return guard.release(dict(zip(names, sums, strict=True)))
 

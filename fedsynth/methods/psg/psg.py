@@ -29,6 +29,7 @@ from fedsynth.methods.psg.gradient_matching import (
     match_run,
     set_bytes,
 )
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 LAPTOP = {"width": 32, "outer": 1, "inner": 0, "image_rate": 0.5, "image_init": 0.1, "updates": 3}
 
@@ -81,16 +82,15 @@ class PSG(Method[PSGConfig]):
         scale = Normalizer.standard(plan.stage.data)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
-            return guard.noisy_gradient(
-                private,
-                net,
-                scale,
+            mechanism = ClippedGradientSum(
+                model=net,
+                inputs=lambda pixels, _: scale.to_network(pixels),
                 clip=cfg.clip,
                 noise_multiplier=share.noise_multiplier,
                 sampling_rate=share.sampling_rate,
-                call=call,
                 dtype=cfg.dtype,
             )
+            return guard.apply(mechanism, private, call=call)
 
         matched = self.start(cfg, plan, private.info.party, request, guard.device)
         others = other_classes(cfg, plan, matched, request.arrays)

@@ -34,6 +34,7 @@ from fedsynth.methods.sinkhorn.transport import PointCloud, slope
 from fedsynth.nn.gan.conv_generators import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.clipping import clip_rows
+from fedsynth.privacy.mechanisms.sample_function import SampleFunction
 
 AS_WIDE = 20  # a step on an image takes about as long as one of a ConvNet of this width
 
@@ -126,15 +127,14 @@ class DPSinkhorn(Method[DPSinkhornConfig]):
                 images, labels = learner.batch(step, cfg.images + cfg.extra)
                 points = images.flatten(1) * 2 - 1
                 clouds = StepClouds(cfg, points.detach(), labels.to(points.device))
-                slopes = guard.noisy_function(
-                    private,
-                    partial(clouds.towards, places),
+                mechanism = SampleFunction(
+                    function=partial(clouds.towards, places),
                     shape=(cfg.images, math.prod(data.shape)),
                     clip=cfg.clip,
                     noise_multiplier=share.noise_multiplier,
                     sampling_rate=share.sampling_rate,
-                    call=step,
                 )
+                (slopes,) = guard.apply(mechanism, private, call=step)
                 learner.follow(points, torch.cat([slopes, clouds.of_extra()]))
         made = learner.sample(held, cfg.spc)
         return guard.release({"images": made.images, "labels": made.labels})

@@ -15,6 +15,7 @@ from functools import partial
 
 import torch
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
@@ -43,7 +44,7 @@ from fedsynth.methods.sketch_teach.synthesis import (
 )
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import NUMBERS
-from fedsynth.privacy.guard import PARTY
+from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.party_data import PartyData, Records
 from fedsynth.storage.files import atomic_write
 
@@ -73,7 +74,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
 
     @staticmethod
     def _recipe(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Recipe:
-        noises = len(stage.parties) if cfg.at == "party" else 1
+        noises = len(stage.parties) if cfg.at == NoisePlacement.PARTY else 1
         return Recipe.of(cfg, stage, budget, _records(stage), noises)
 
     def plan(self, cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Plan:
@@ -115,24 +116,23 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
     def party(self, ctx: PartyContext[SketchTeachJointConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         recipe = self._recipe(cfg, plan.stage, plan.budget)
+        noise_at = NoisePlacement(cfg.at)
         if request.kind in QUESTIONS:
             asked = Query(request.kind, recipe.sketch, plan.stage.classes, request.arrays)
             asked.require_whole(recipe.cells)
             multiplier = recipe.sketch_multipliers[asked.number]
-            total = asked.answer(private, guard, noise_multiplier=multiplier, at=cfg.at)
+            total = asked.answer(private, guard, noise_multiplier=multiplier, noise_at=noise_at)
         else:
             keep_features(private, request)
             digest = str(request.numbers["features"])
             known = private.remember(digest, partial(_rows, cfg, private, digest, guard.device))
             weights = request.arrays["weights"].to(guard.device)
-            total = guard.noisy_outer_sum(
-                private,
-                known.map(lambda rows: gradient_factors(weights, *rows)),
-                bound=cfg.clip,
+            mechanism = OuterProductSum(
+                factors=known.map(lambda rows: gradient_factors(weights, *rows)),
+                clip=cfg.clip,
                 noise_multiplier=recipe.teacher_multiplier,
-                call=request.round,
-                at=cfg.at,
             )
+            (total,) = guard.apply(mechanism, private, call=request.round, noise_at=noise_at)
         return guard.release({"sum": total})
 
     def serve(self, ctx: ServerContext[SketchTeachJointConfig]) -> Outcome:
@@ -152,7 +152,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             ).arrays["sum"]
 
         key = (ctx.seed, self.name, stage.index)
-        times = math.sqrt(len(stage.parties)) if cfg.at == PARTY else 1.0
+        times = math.sqrt(len(stage.parties)) if cfg.at == NoisePlacement.PARTY else 1.0
         models = portrayed(ask, recipe, stage.classes, records=records, key=key, times=times)
         lesson = SetSynthesizer(
             cfg,

@@ -13,16 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
 from fedsynth.methods.sketch_teach.linear_teacher import places_in
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.mechanisms.second_moments import Rows
+from fedsynth.privacy.mechanisms.base import Mechanism
+from fedsynth.privacy.mechanisms.outer_products import GroupedRows, SecondMoments
+from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.party_data import PartyData, Records
 
 COUNT, CELL_COUNT = 0.3, 0.5  # weights of a record's count beside its point
@@ -87,36 +91,39 @@ class Query:
         return groups[self.kind], width, width
 
     def answer(
-        self, private: PartyData, guard: Guard, *, noise_multiplier: float, at: str
+        self,
+        private: PartyData,
+        guard: Guard,
+        *,
+        noise_multiplier: float,
+        noise_at: NoisePlacement = NoisePlacement.PARTY,
     ) -> torch.Tensor:
         """What a party says: a noised sum of contributions no longer than `bound`."""
+        mechanism: Mechanism[PartyData, Any]
         if self.kind == MEANS:
-            return guard.noisy_class_sums(
-                private,
-                lambda pixels, _: self.counted(pixels),
+            mechanism = ClassSums(
+                contribution=lambda pixels, _: self.counted(pixels),
                 width=self.sketch.width + 1,
-                bound=self.bound,
+                clip=self.bound,
                 noise_multiplier=noise_multiplier,
-                rates=dict.fromkeys(self.classes, 1.0),
-                call=self.number,
-                at=at,
+                sampling_rates=dict.fromkeys(self.classes, 1.0),
             )
-        return guard.noisy_second_moments(
-            private,
-            private.records.map(self.grouped),
-            groups=self.shape[0],
-            bound=self.bound,
-            noise_multiplier=noise_multiplier,
-            call=self.number,
-            at=at,
-        )
+        else:
+            mechanism = SecondMoments(
+                rows=private.records.map(self.grouped),
+                groups=self.shape[0],
+                clip=self.bound,
+                noise_multiplier=noise_multiplier,
+            )
+        (result,) = guard.apply(mechanism, private, call=self.number, noise_at=noise_at)
+        return result
 
     def counted(self, pixels: torch.Tensor) -> torch.Tensor:
         """[point, 0.3] of each image."""
         points = self.sketch.points(pixels)
         return torch.cat([points, points.new_full((len(points), 1), COUNT)], dim=1)
 
-    def grouped(self, records: Records) -> Rows:
+    def grouped(self, records: Records) -> GroupedRows:
         """A row and the number of its group for each record, from the record alone; -1 and zeros
         for one of another class."""
         named = torch.isin(records.labels, torch.tensor(self.classes))
@@ -127,7 +134,7 @@ class Query:
             rows[mine], groups[mine] = self._around(records.pixels(mine), places)
         return rows, groups
 
-    def _around(self, pixels: torch.Tensor, places: torch.Tensor) -> Rows:
+    def _around(self, pixels: torch.Tensor, places: torch.Tensor) -> GroupedRows:
         """Where images lie from the centres they belong to, in the basis and in units of the radius
         there, clipped to 1; for CELLS with a 0.5 at the end."""
         apart = (self.sketch.points(pixels) - self.known["means"][places]) @ self.known["basis"]

@@ -36,7 +36,7 @@ from fedsynth.methods.sketch_teach.synthesis import (
 from fedsynth.nn.classifiers.poolnet import BATCH
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.guard import PARTY
+from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.party_data import Records, recall
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
@@ -97,7 +97,7 @@ class SketchTeach(Method[SketchTeachConfig]):
 
         def ask(question: Query) -> torch.Tensor:
             multiplier = recipe.sketch_multipliers[question.number]
-            return question.answer(private, guard, noise_multiplier=multiplier, at=PARTY)
+            return question.answer(private, guard, noise_multiplier=multiplier)
 
         key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
         models = portrayed(ask, recipe, classes, records=info.records, key=key)
@@ -116,13 +116,12 @@ class SketchTeach(Method[SketchTeachConfig]):
         rows = private.records.map(partial(rows_and_places, lesson.features, lesson.order))
         with guard.reserve(gaussian(recipe.teacher_multiplier), recipe.steps, "teacher"):
             for step in private.rounds(recipe.steps, head.state):
-                total = guard.noisy_outer_sum(
-                    private,
-                    rows.map(lambda known: gradient_factors(head.weights, *known)),
-                    bound=cfg.clip,
+                mechanism = OuterProductSum(
+                    factors=rows.map(lambda known: gradient_factors(head.weights, *known)),
+                    clip=cfg.clip,
                     noise_multiplier=recipe.teacher_multiplier,
-                    call=step,
                 )
+                (total,) = guard.apply(mechanism, private, call=step)
                 head.step(step, lesson.mean_gradient(head.weights, total, info.records))
         made = lesson.released(head.result())
         soft = {} if made.soft is None else {"soft": made.soft}

@@ -1,59 +1,51 @@
-"""Gradients of a private critic at public images, sanitised: what a generator may learn from."""
+"""Sanitised gradients of a private critic at public images, from which a generator learns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+from dp_accounting import DpEvent
+from torch import Tensor
 
-from fedsynth.core.messages import Release
+from fedsynth.core.enums import Unit
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import CURATOR, Charger
 from fedsynth.privacy.clipping import clip_rows
-from fedsynth.privacy.noise import NoiseStream
-from fedsynth.privacy.party_data import PartyData, Records, open_for_guard
+from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
+from fedsynth.privacy.noise import Streams
+from fedsynth.privacy.party_data import PartyData, Records, Sealed
 from fedsynth.privacy.subsets import Subset
 
 
-class ImageGradientMechanisms(Charger):
-    """The mechanism for upstream gradients."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UpstreamGradients(Mechanism[PartyData, Records]):
+    """Rows [images, ...] computed from one subset, each clipped to `clip` in L2: one tensor.
 
-    if TYPE_CHECKING:  # of the guard
+    Claim: any change of the subset may replace every row, so all rows together move by at most
+    2 clip sqrt(images). This holds under add/remove, under replace-one, and if all records of the
+    subset change. All rows are one Gaussian mechanism, charged to this subset (with unit "user" to
+    the whole party).
+    Assumption: `gradients` uses no records but those of `subset`. State that it keeps between
+    calls, such as a critic, comes from this subset alone. The number of rows is public.
 
-        def _noised(
-            self, at: str, sums: Sequence[torch.Tensor], bound: float, noise_multiplier: float,
-            streams: Callable[..., NoiseStream],
-        ) -> list[torch.Tensor]: ...  # fmt: skip
+    Attributes:
+        gradients: Maps the records of `subset` to rows.
+        subset: The subset of the party's records that is used and charged.
+        clip: The L2 bound of one row.
+    """
 
-    def noisy_image_gradients(
-        self,
-        private: PartyData,
-        gradients: Callable[[Records], torch.Tensor],
-        *,
-        part: Subset,
-        bound: float,
-        noise_multiplier: float,
-        call: int = 0,
-    ) -> torch.Tensor:
-        """Rows [images, ...], each clipped to `bound` in L2, plus Gaussian noise.
+    gradients: Callable[[Records], Tensor]
+    subset: Subset
+    clip: float
 
-        `gradients` is given the records of `part` and nothing else; between calls it may keep what
-        it likes (a critic, say), as long as that comes from this part alone. How a record moves
-        the rows is not looked at: any change of the part may turn every row round, so all rows
-        together move by at most 2 bound sqrt(images), under add/remove and under replace-one, and
-        also if all records of the part are another's. The noise has `noise_multiplier` times that
-        as its deviation in every number. All rows share one look at the part: this is one Gaussian
-        mechanism, charged to this part (unit "user": to the whole party). The number of rows must
-        be public.
-        """
-        event = part.event(gaussian(noise_multiplier), self._ledger.budget.unit)
-        streams = self._pay(event, call, CURATOR)
-        rows = clip_rows(gradients(open_for_guard(part.records(private))), bound)
-        reach = 2 * bound * math.sqrt(len(rows))
-        return self._noised("party", [rows], reach, noise_multiplier, streams)[0]
+    def event(self, unit: Unit) -> DpEvent:
+        return self.subset.event(gaussian(self.noise_multiplier), unit)
 
-    def acknowledge(self) -> Release:
-        """An answer that says nothing but that the work asked for is done and lies at home."""
-        return Release(self._plan.party, {}, ())
+    def select(self, data: PartyData) -> Sealed[Records]:
+        return self.subset.records(data)
+
+    def evaluate(self, value: Records, streams: Streams, device: torch.device) -> BoundedValues:
+        rows = clip_rows(self.gradients(value), self.clip)
+        return BoundedValues([rows], 2 * self.clip * math.sqrt(len(rows)))

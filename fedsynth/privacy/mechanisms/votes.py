@@ -1,23 +1,21 @@
-"""Votes of teachers: each record belongs to one teacher, each teacher has one ballot an image."""
+"""Noised votes of teachers: each record belongs to one teacher, each teacher casts one ballot per
+image."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from dp_accounting import DpEvent
 
+from fedsynth.core.enums import Unit
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.party_data import Sealed, open_for_guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fedsynth.privacy.noise import NoiseStream
+from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
+from fedsynth.privacy.noise import Streams
+from fedsynth.privacy.party_data import Sealed
 
 
 @dataclass(frozen=True)
@@ -89,42 +87,58 @@ class VoteCounts:
         )
 
 
-class VoteMechanisms(Charger):
-    """The mechanism for counted votes."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _VoteMechanism(Mechanism[Sealed[VoteCounts], VoteCounts]):
+    """A mechanism on the counted ballots of one round, without sampling.
 
-    if TYPE_CHECKING:  # of the guard
+    Unit: one record, added, removed or exchanged for another one of the same teacher.
+    Assumption: every record belongs to exactly one teacher by a rule that depends on this record
+    alone (a hash of it, for example), and a teacher's ballots are a function of its own records
+    and of public things. Then one record changes the ballots of one teacher.
+    """
 
-        def _view(self, at: str) -> str: ...
+    def event(self, unit: Unit) -> DpEvent:
+        return gaussian(self.noise_multiplier)
 
-        def _noised(
-            self, at: str, sums: Sequence[torch.Tensor], bound: float, noise_multiplier: float,
-            streams: Callable[..., NoiseStream],
-        ) -> list[torch.Tensor]: ...  # fmt: skip
+    def select(self, data: Sealed[VoteCounts]) -> Sealed[VoteCounts]:
+        return data
 
-    def noisy_votes(
-        self,
-        tally: Sealed[VoteCounts],
-        *,
-        noise_multiplier: float,
-        sketch: CountSketch | None = None,
-        call: int = 0,
-        at: str = "party",
-    ) -> torch.Tensor:
-        """The vote sums of all images of one round, or their sketch, plus Gaussian noise.
 
-        Unit: one record, added, removed or exchanged for another one of the same teacher. Every
-        record must belong to exactly one teacher by a rule that looks at this record alone (a hash
-        of it, say), and a teacher's ballots must be a function of its own records and of public
-        things. Then one record changes the ballots of one teacher, and with them the sums of all
-        images together by at most `rule.sensitivity(images)` in L2;
-        `VoteCounts.count` leaves out what breaks the rule. The noise has `noise_multiplier` times
-        that as its deviation: it is one Gaussian mechanism per round, the composition of one per
-        image. `at`: as for
-        `noisy_gradient`; the plain sums are whole numbers."""
-        streams = self._pay(gaussian(noise_multiplier), call, self._view(at))
-        counted = open_for_guard(tally)
-        sums = counted.sums.float()
-        bound = counted.rule.sensitivity(len(sums), sketch)
-        if sketch is not None:
-            sums = sketch.table(sums)
-        return self._noised(at, [sums], bound, noise_multiplier, streams)[0]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VoteSums(_VoteMechanism):
+    """The vote sums of all images of one round, or their count sketch: one tensor.
+
+    Claim: one teacher's ballots move the sums of all images together by at most
+    `VoteBounds.sensitivity` in L2; `VoteCounts.count` leaves out ballots that break the bounds.
+    Consequence: one round is one Gaussian mechanism, the composition of one per image.
+
+    Attributes:
+        sketch: Maps the sums to short tables, to which the noise is added.
+    """
+
+    sketch: CountSketch | None = None
+
+    def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
+        sums = value.sums.float()
+        sensitivity = value.rule.sensitivity(len(sums), self.sketch)
+        if self.sketch is not None:
+            sums = self.sketch.table(sums)
+        return BoundedValues([sums], sensitivity)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VoteMaxima(_VoteMechanism):
+    """For every image, the largest sum in each of `groups` equal groups of its votes: one tensor
+    [images, groups].
+
+    Claim: one teacher's ballots move each sum, and so each maximum, by at most high - low, and all
+    maxima together by at most (high - low) sqrt(images groups) in L2.
+    Consequence: all maxima of a round are one Gaussian mechanism.
+    """
+
+    groups: int
+
+    def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
+        maxima = value.sums.float().unflatten(1, (self.groups, -1)).amax(2)
+        sensitivity = (value.rule.high - value.rule.low) * math.sqrt(maxima.numel())
+        return BoundedValues([maxima], sensitivity)

@@ -14,8 +14,7 @@ from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.privacy import guard as guard_module
-from fedsynth.privacy.mechanisms import sparse_gradients
+from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -65,8 +64,8 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch, 
     def zeros(model: torch.nn.Module, *_, **__) -> list[torch.Tensor]:
         return [torch.zeros_like(p) for p in model.parameters()]
 
-    monkeypatch.setattr(guard_module, "clipped_gradient_sum", zeros)
-    monkeypatch.setattr(sparse_gradients, "sparse_gradient_sum", zeros)
+    monkeypatch.setattr(gradients, "clipped_gradient_sum", zeros)
+    monkeypatch.setattr(gradients, "sparse_gradient_sum", zeros)
     changes = {"width": 16, "batch": 1000, "epochs": 1, "clip": 0.3, "rate": 0.7}
     job, model = outcome(tmp_path, here, **where, **changes)
     share = job.plan(0).parties[0]

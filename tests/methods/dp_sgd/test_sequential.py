@@ -17,7 +17,7 @@ from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario
 from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -61,7 +61,7 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch):
     def zeros(model: torch.nn.Module, *_: Any, **__: Any) -> list[torch.Tensor]:
         return [torch.zeros_like(p) for p in model.parameters()]
 
-    monkeypatch.setattr(guard_module, "clipped_gradient_sum", zeros)
+    monkeypatch.setattr(gradients, "clipped_gradient_sum", zeros)
     changes = {"width": 16, "batch": 64, "epochs": 2, "clip": 0.3, "rate": 0.7}
     job, (first, second) = models(tmp_path, here, changes)
     (share,) = job.plan(1).parties

@@ -29,8 +29,8 @@ from fedsynth.methods.psg.joint import PSGJointConfig
 from fedsynth.methods.psg.psg import PSGConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.accounting.events import flatten, gaussian, poisson, repeated
+from fedsynth.privacy.mechanisms import gradients as gradient_mechanisms
 from fedsynth.privacy.party_data import Records
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -182,7 +182,7 @@ def test_the_noise_of_three_parties_adds_up_and_that_of_a_curator_does_not(
     def match(_: MatchedImages, __: torch.nn.Module, real: list[torch.Tensor]) -> None:
         met.append(torch.cat([g.flatten() for g in real]))
 
-    monkeypatch.setattr(guard_module, "clipped_gradient_sum", zeros)
+    monkeypatch.setattr(gradient_mechanisms, "clipped_gradient_sum", zeros)
     monkeypatch.setattr(MatchedImages, "match", match)
     together = {"partition": "iid", "parties": 3, "stages": "together"}
     job, _ = released("psg_joint", tmp_path, here, {"at": at, "clip": 0.5}, **together)

@@ -17,6 +17,7 @@ from fedsynth.core.randomness import default_seed
 from fedsynth.nn.gan.mlp import mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part, poisson
 from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.subsets import ClassSubset
 
@@ -40,9 +41,10 @@ def inputs(pixels: torch.Tensor, names: torch.Tensor) -> torch.Tensor:
     return rows_with_labels(pixels, names, 3)
 
 
-def answer(path: Path, data: Records, **terms) -> list[torch.Tensor]:
+def answer(path: Path, data: Records, call: int = 0, **terms) -> list[torch.Tensor]:
     terms = {"clip": 0.1, "noise_multiplier": 1e-9, "sampling_rate": 1.0, **terms}
-    return guard(path).noisy_loss_gradient(private(data, path), net(), inputs, loss, **terms)
+    mechanism = ClippedGradientSum(model=net(), inputs=inputs, loss=loss, **terms)
+    return guard(path).apply(mechanism, private(data, path), call=call)
 
 
 def naive(data: Records, clip: float) -> list[torch.Tensor]:
@@ -62,8 +64,8 @@ def test_the_sum_is_the_naive_one_over_all_records_or_those_of_a_class(
     tmp_path_factory, seed, clip, name
 ):
     data = records(8, seed)
-    of_class = None if name is None else ClassSubset(name, 3)
-    found = answer(tmp_path_factory.mktemp("g"), data, clip=clip, of_class=of_class)
+    subset = None if name is None else ClassSubset(name, 3)
+    found = answer(tmp_path_factory.mktemp("g"), data, clip=clip, subset=subset)
     if name is not None:
         chosen = data.labels == name
         data = Records(data.images[chosen], data.labels[chosen])
@@ -78,13 +80,13 @@ def test_noise_has_the_promised_scale_and_is_there_without_records(tmp_path):
     assert noise.std().item() == pytest.approx(1.5, rel=0.05)
 
 
-@pytest.mark.parametrize(("of_class", "event"), [
+@pytest.mark.parametrize(("subset", "event"), [
     (None, poisson(0.3, gaussian(2.0))),
     (ClassSubset(1, 3), one_part("classes", 1, 3, poisson(0.3, gaussian(2.0)))),
 ])  # fmt: skip
-def test_what_is_charged(tmp_path, of_class, event):
+def test_what_is_charged(tmp_path, subset, event):
     terms = {"noise_multiplier": 2.0, "sampling_rate": 0.3}
-    answer(tmp_path, records(6), of_class=of_class, **terms)
+    answer(tmp_path, records(6), subset=subset, **terms)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert from_json(entry.event) == event
 
@@ -93,6 +95,6 @@ def test_another_class_is_not_moved_by_a_record(tmp_path):
     data = records(9)
     fewer = Records(data.images[:-1], data.labels[:-1])  # without one of class 2
     for name, same in ((0, True), (1, True), (2, False)):
-        both = [answer(tmp_path / f"{name}-{i}", some, of_class=ClassSubset(name, 3))
+        both = [answer(tmp_path / f"{name}-{i}", some, subset=ClassSubset(name, 3))
                 for i, some in enumerate((data, fewer))]  # fmt: skip
         assert all(torch.equal(a, b) for a, b in zip(*both, strict=True)) == same

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedsynth.privacy.accounting.events import from_json, gaussian
 from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.mechanisms.outer_products import SecondMoments
 from fedsynth.privacy.party_data import Records
 
 
@@ -19,9 +20,11 @@ def answer(path: Path, rows: torch.Tensor, groups: torch.Tensor, **terms: object
     n = len(rows)
     data = Records(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64))
     home = private(data, path)
-    terms = {"groups": 3, "bound": 1.0, "noise_multiplier": 1e-9, **terms}
+    terms = {"groups": 3, "clip": 1.0, "noise_multiplier": 1e-9, **terms}
     sealed = home.records.map(lambda _: (rows, groups))
-    return guard(path).noisy_second_moments(home, sealed, **terms)  # type: ignore[arg-type]
+    mechanism = SecondMoments(rows=sealed, **terms)  # type: ignore[arg-type]
+    (moments,) = guard(path).apply(mechanism, home)
+    return moments
 
 
 def some(seed: int, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,7 +37,7 @@ def some(seed: int, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
 @settings(max_examples=20, deadline=None)
 def test_every_group_is_the_sum_of_its_clipped_matrices(tmp_path_factory, seed, bound, stretch):
     rows, groups = some(seed, stretch)
-    found = answer(tmp_path_factory.mktemp("g"), rows, groups, bound=bound)
+    found = answer(tmp_path_factory.mktemp("g"), rows, groups, clip=bound)
     assert found.shape == (3, 4, 4)
     expected = torch.zeros(3, 4, 4).double()
     for row, group in zip(rows.double(), groups.tolist(), strict=True):
@@ -50,7 +53,7 @@ def test_one_record_moves_all_groups_together_by_at_most_the_bound(tmp_path_fact
     """The same secret, so the same noise on both sides: what is left is the record."""
     rows, groups = some(seed)
     rows[-1] *= stretch
-    terms = {"bound": 0.7, "noise_multiplier": 2.0}
+    terms = {"clip": 0.7, "noise_multiplier": 2.0}
     path = tmp_path_factory.mktemp("g")
     with_it = answer(path, rows, groups, **terms)
     without = answer(path, rows[:-1], groups[:-1], **terms)
@@ -59,7 +62,7 @@ def test_one_record_moves_all_groups_together_by_at_most_the_bound(tmp_path_fact
 
 def test_noise_is_there_for_empty_groups_with_the_promised_scale_and_is_paid_for(tmp_path):
     rows, groups = torch.zeros(2, 60), torch.tensor([-1, -1])
-    noise = answer(tmp_path, rows, groups, bound=0.5, noise_multiplier=3.0)
+    noise = answer(tmp_path, rows, groups, clip=0.5, noise_multiplier=3.0)
     assert noise.std().item() == pytest.approx(1.5, rel=0.03)
     for one, other in ((0, 1), (1, 2)):
         alike = torch.corrcoef(torch.stack([noise[one].flatten(), noise[other].flatten()]))[0, 1]

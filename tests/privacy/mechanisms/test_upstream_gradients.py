@@ -15,6 +15,7 @@ from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
+from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.subsets import Subset
 
@@ -23,11 +24,11 @@ WHOLE = Subset("cut", 0, 1)
 
 
 def answer(path: Path, rows: torch.Tensor, *, part=WHOLE, budget=FREE, **terms) -> torch.Tensor:
-    terms = {"bound": 1.0, "noise_multiplier": 1.0, **terms}
+    terms = {"clip": 1.0, "noise_multiplier": 1.0, **terms}
     home = private(SIX, path)
-    return guard(path, budget=budget).noisy_image_gradients(
-        home, lambda _: rows, part=part, **terms
-    )
+    mechanism = UpstreamGradients(gradients=lambda _: rows, subset=part, **terms)
+    (sanitised,) = guard(path, budget=budget).apply(mechanism, home)
+    return sanitised
 
 
 def test_published_noise_and_clipping(tmp_path):
@@ -49,7 +50,7 @@ def test_rows_are_clipped_one_by_one_and_never_move_further_than_promised(
     """The same secret, so the same noise: what differs is the critic, whatever it says."""
     generator = torch.Generator().manual_seed(seed)
     rows, other = (torch.randn((4, 3, 2), generator=generator) * stretch for _ in "ab")
-    path, terms = tmp_path_factory.mktemp("g"), {"bound": bound, "noise_multiplier": 1e-9}
+    path, terms = tmp_path_factory.mktemp("g"), {"clip": bound, "noise_multiplier": 1e-9}
     found = answer(path, rows, **terms)
     for row, clipped in zip(rows, found, strict=True):
         factor = min(1.0, bound / float(row.norm())) if torch.isfinite(row).all() else 0.0
@@ -81,9 +82,10 @@ def test_the_method_is_shown_the_records_of_the_part_alone(tmp_path):
             seen.append(mine)
             return torch.zeros(1, 4)
 
-        guard(tmp_path, digest=str(index)).noisy_image_gradients(
-            home, look, part=Subset("cut", index, 3), bound=1.0, noise_multiplier=1.0
+        mechanism = UpstreamGradients(
+            gradients=look, subset=Subset("cut", index, 3), clip=1.0, noise_multiplier=1.0
         )
+        guard(tmp_path, digest=str(index)).apply(mechanism, home)
     labels = torch.cat([mine.labels for mine in seen])
     assert sorted(labels.tolist()) == list(range(10))
     assert max(len(mine.labels) for mine in seen) < 10
@@ -95,8 +97,9 @@ def test_beyond_the_budget_the_critic_is_not_even_asked(tmp_path):
 
     poor = guard(tmp_path, budget=Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded):
-        poor.noisy_image_gradients(
-            private(SIX, tmp_path), never, part=WHOLE, bound=1.0, noise_multiplier=1.0
+        poor.apply(
+            UpstreamGradients(gradients=never, subset=WHOLE, clip=1.0, noise_multiplier=1.0),
+            private(SIX, tmp_path),
         )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsynth.privacy.accounting.events import from_json, gaussian
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteMaxima
 from fedsynth.privacy.party_data import Sealed
 
 GROUPS, BINS, IMAGES = 3, 4, 5
@@ -24,8 +24,9 @@ def maxima(path: Path, votes: torch.Tensor, noise: float = 1e-9, call: int = 0) 
     """For votes [teachers, images, groups], each the number of a bin."""
     one_hot = torch.nn.functional.one_hot(votes, BINS).to(torch.int8).flatten(2)
     tally = VoteCounts.count(RULE, IMAGES, [one_hot])
-    terms = {"groups": GROUPS, "noise_multiplier": noise, "call": call}
-    return guard(path).noisy_maxima(Sealed(tally), **terms)
+    mechanism = VoteMaxima(groups=GROUPS, noise_multiplier=noise)
+    (found,) = guard(path).apply(mechanism, Sealed(tally), call=call)
+    return found
 
 
 def drawn(teachers: int, seed: int) -> torch.Tensor:

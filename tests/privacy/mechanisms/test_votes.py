@@ -11,12 +11,13 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import gaussian, to_json
+from fedsynth.privacy.charging import PUBLIC
 from fedsynth.privacy.count_sketch import CountSketch
-from fedsynth.privacy.guard import PUBLIC
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
-from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts
+from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteSums
 from fedsynth.privacy.party_data import Sealed
 
 SIGNS = VoteBounds(10, 3)
@@ -113,7 +114,7 @@ def test_ballots_of_another_form_or_under_other_rules_are_refused():
 def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
     sums = torch.arange(20_000, dtype=torch.int32).view(2, -1) % 7
     tally = Sealed(VoteCounts(VoteBounds(10_000, 3), sums))
-    found = guard(tmp_path).noisy_votes(tally, noise_multiplier=2.0)
+    (found,) = guard(tmp_path).apply(VoteSums(noise_multiplier=2.0), tally)
     rest = found - sums
     assert float(rest.std()) == pytest.approx(2.0 * 2 * math.sqrt(3 * 2), rel=0.03)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
@@ -123,9 +124,8 @@ def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
 
 def test_through_a_sketch_the_table_is_noised(tmp_path):
     sketch, sums = CountSketch(10, 40, 500, "k"), torch.ones(1, 10, dtype=torch.int32)
-    found = guard(tmp_path).noisy_votes(
-        Sealed(VoteCounts(SIGNS, sums)), noise_multiplier=2.0, sketch=sketch
-    )
+    mechanism = VoteSums(noise_multiplier=2.0, sketch=sketch)
+    (found,) = guard(tmp_path).apply(mechanism, Sealed(VoteCounts(SIGNS, sums)))
     rest = found - sketch.table(sums.float())
     assert found.shape == (1, 40, 500)
     assert float(rest.std()) == pytest.approx(2.0 * SIGNS.sensitivity(1, sketch), rel=0.03)
@@ -133,8 +133,10 @@ def test_through_a_sketch_the_table_is_noised(tmp_path):
 
 def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path):
     sums = torch.ones(2, 10, dtype=torch.int32)
-    found = guard(tmp_path).noisy_votes(
-        Sealed(VoteCounts(SIGNS, sums)), noise_multiplier=2.0, at="aggregate"
+    (found,) = guard(tmp_path).apply(
+        VoteSums(noise_multiplier=2.0),
+        Sealed(VoteCounts(SIGNS, sums)),
+        noise_at=NoisePlacement.AGGREGATE,
     )
     assert torch.equal(found, sums.float())
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
@@ -144,5 +146,5 @@ def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path
 def test_beyond_the_budget_nothing_is_counted_out(tmp_path):
     tally = Sealed(VoteCounts(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
     with pytest.raises(BudgetExceeded):
-        guard(tmp_path, budget=Budget(0.1, 1e-5)).noisy_votes(tally, noise_multiplier=2.0)
+        guard(tmp_path, budget=Budget(0.1, 1e-5)).apply(VoteSums(noise_multiplier=2.0), tally)
     assert not read_entries(tmp_path / "ledger.jsonl")

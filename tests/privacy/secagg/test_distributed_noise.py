@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
+from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
-from fedsynth.privacy.guard import DISTRIBUTED, Guard
+from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger, read_entries
+from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData, Records
 from fedsynth.privacy.secagg.distributed_noise import (
@@ -135,15 +137,15 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
             request_digest="d",
             data_fingerprint="f",
         )
-        sums = guard.noisy_class_sums(
-            PartyData(records, info, workshop=tmp_path, fingerprint="x"),
-            lambda pixels, _: pixels.new_zeros(len(pixels), 3000),
+        mechanism = ClassSums(
+            contribution=lambda pixels, _: pixels.new_zeros(len(pixels), 3000),
             width=3000,
-            bound=3.0,
+            clip=3.0,
             noise_multiplier=2.0,
-            rates={0: 1.0},
-            at=DISTRIBUTED,
+            sampling_rates={0: 1.0},
         )
+        data = PartyData(records, info, workshop=tmp_path, fingerprint="x")
+        (sums,) = guard.apply(mechanism, data, noise_at=NoisePlacement.DISTRIBUTED)
         release = guard.release({"sums": sums})
         assert release.only_in_sum
         total += release.arrays["sums"]

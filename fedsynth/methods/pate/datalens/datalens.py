@@ -27,7 +27,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -45,6 +45,7 @@ from fedsynth.methods.pate.datalens.parameters import (
 )
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
+from fedsynth.privacy.mechanisms.votes import VoteSums
 from fedsynth.privacy.party_data import Records
 
 TEST = {
@@ -114,12 +115,11 @@ class DataLens(Method[DataLensConfig]):
             return TeacherStore(folder, ctx.party, ensemble)
 
         store = ctx.data.remember(f"{folder} {seed}", build)
-        votes = ctx.guard.noisy_votes(
+        (votes,) = ctx.guard.apply(
+            VoteSums(noise_multiplier=parameters.multiplier, sketch=parameters.sketch),
             store.map(partial(TeacherStore.votes, request=request)),
-            noise_multiplier=parameters.multiplier,
-            sketch=parameters.sketch,
             call=request.round,
-            at=cfg.at,
+            noise_at=NoisePlacement(cfg.at),
         )
         return ctx.guard.release({"votes": votes})
 

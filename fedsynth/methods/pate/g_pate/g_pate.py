@@ -32,6 +32,7 @@ from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
+from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
 from fedsynth.privacy.party_data import Records
 
 LAPTOP = {
@@ -110,15 +111,10 @@ class GPate(Method[GPateConfig]):
 
         store = ctx.data.remember(f"{folder} {seed}", build)
         votes = store.map(partial(TeacherStore.votes, request=request))
-        counts = ctx.guard.noisy_votes(
-            votes, noise_multiplier=parameters.noise.histograms, call=2 * request.round
-        )
-        maxima = ctx.guard.noisy_maxima(
-            votes,
-            groups=cfg.projections,
-            noise_multiplier=parameters.noise.maxima,
-            call=2 * request.round + 1,
-        )
+        histograms = VoteSums(noise_multiplier=parameters.noise.histograms)
+        largest = VoteMaxima(noise_multiplier=parameters.noise.maxima, groups=cfg.projections)
+        (counts,) = ctx.guard.apply(histograms, votes, call=2 * request.round)
+        (maxima,) = ctx.guard.apply(largest, votes, call=2 * request.round + 1)
         return ctx.guard.release({"values": confident_values(counts, maxima, teachers, cfg)})
 
     def serve(self, ctx: ServerContext[GPateConfig]) -> Outcome:
