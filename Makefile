@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OVERRIDES ?=
 
-.PHONY: run test lint format bench clean
+.PHONY: run test lint format docs coverage bench clean
 
 # Install once, and again only when the project's dependencies change.
 $(READY): pyproject.toml
@@ -26,6 +26,12 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY)
+	$(BIN)/mkdocs build --quiet
+
+coverage: $(READY)
+	$(BIN)/python -m pytest --cov=fedsynth --cov-report=term $(PYTEST_ARGS)
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -21,7 +21,7 @@ from fedsynth.evaluation.train_classifier import fit_network, network, one_threa
 from fedsynth.evaluation.types import pixels
 from fedsynth.nn.per_example.gradients import logits
 from fedsynth.privacy.party_data import Records
-from fedsynth.storage.disk_cache import file_stem, kept
+from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
 FORM = 1  # raise it when what is kept changes
 KIND = "lenet"
@@ -89,7 +89,7 @@ def kept_answers(
     def write(found: PerUserAccuracy) -> bytes:
         return json.dumps({"right": found.right.tolist(), "asked": found.asked.tolist()}).encode()
 
-    return kept(
+    return get_or_compute(
         folder / f"{stem}.json",
         lambda: answers(deployed(taught, info), users, info),
         read=read,

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedsynth.evaluation import classical_classifiers as suite
 from fedsynth.evaluation.train_classifier import train_and_test
 from fedsynth.evaluation.types import EvalResult, EvaluationTask, read_verdict
-from fedsynth.storage.disk_cache import file_stem, kept
+from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
 FORM = 1  # raise it when what an anchor means changes
 
@@ -35,7 +35,7 @@ def anchor(folder: Path, exam: EvaluationTask) -> EvalResult:
             name=exam.name,
         )
 
-    return kept(
+    return get_or_compute(
         folder / f"{_file_stem(exam)}.json",
         compute,
         read=lambda data: read_verdict(data.decode()),

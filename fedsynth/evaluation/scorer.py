@@ -26,7 +26,7 @@ from fedsynth.evaluation.protocols import MNIST_MEAN, MNIST_STD
 from fedsynth.evaluation.types import pixels
 from fedsynth.nn.classifiers.registry import vgg11_features
 from fedsynth.nn.transforms.augment import apply, draw
-from fedsynth.storage.disk_cache import file_stem, kept
+from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
 FORM = 1  # raise it when what a scorer is changes
 EPOCHS, BATCH, RATE, MOMENTUM, WEIGHT_DECAY = 50, 128, 0.1, 0.9, 1e-4
@@ -121,7 +121,7 @@ def scorer(
         np.savez(buffer, **{name: value.numpy() for name, value in net.state_dict().items()})
         return buffer.getvalue()
 
-    return kept(
+    return get_or_compute(
         folder / f"{stem}.npz",
         lambda: train_scorer(images, labels, info, form),
         read=read,

@@ -13,24 +13,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from dp_accounting import DpEvent
+from filelock import FileLock
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
 from fedsynth.privacy.noise import NoiseKey
+from fedsynth.storage.files import sync_directory
 
 GENESIS = "0" * 64
 SLACK = 1e-9  # relative: calibration stops this side of the target, floats do not
@@ -215,15 +216,15 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[IO[bytes]]:
         """Hold the file against other processes, with everything they wrote read and verified."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - closed by the with below
-        except OSError as error:
-            raise UserError(
-                f"cannot open the ledger {self.path}: {error.strerror}. Nothing was released."
-            ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(f"{self.path}.lock"))
+                file = stack.enter_context(open(self.path, "a+b", buffering=0))
+            except OSError as error:
+                raise UserError(
+                    f"cannot open the ledger {self.path}: {error.strerror}. Nothing was released."
+                ) from error
             self._catch_up(file)
             yield file
 
@@ -248,7 +249,7 @@ class Ledger:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(file.fileno())
             if self._length == 0:
-                _fsync_folder(self.path.parent)
+                sync_directory(self.path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):  # a line that stays is waste, never a hidden cost
                 os.ftruncate(file.fileno(), self._length)
@@ -263,11 +264,3 @@ class Ledger:
         self._index[entry.stage, entry.label, entry.digest] = entry
         self._spent += flatten(from_json(entry.event))
         self._length += length
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

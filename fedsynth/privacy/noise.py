@@ -29,8 +29,10 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from filelock import FileLock
 
 from fedsynth.core.errors import UserError
+from fedsynth.storage.files import atomic_write
 
 FROM_SYSTEM = "operating system entropy"
 
@@ -122,7 +124,9 @@ class NoiseKey:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                _publish(path, os.urandom(32))
+                with FileLock(f"{path}.lock"):  # of processes that race, the first one wins
+                    if not path.exists():
+                        atomic_write(path, os.urandom(32), mode=0o600)
             secret = path.read_bytes()
         except OSError as error:
             raise UserError(f"cannot keep the noise key in {folder}: {error.strerror}.") from error
@@ -140,19 +144,3 @@ def destroy_key(folder: Path) -> None:
             file.write(os.urandom(32))
             os.fsync(file.fileno())
         path.unlink()
-
-
-def _publish(path: Path, secret: bytes) -> None:
-    """Write the key under its name in one step; when two processes race, the first one wins."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, secret)
-        os.fsync(descriptor)
-        os.close(descriptor)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return
-    finally:
-        draft.unlink(missing_ok=True)

@@ -8,15 +8,12 @@ costs nothing but the work.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock
-
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.disk_cache import get_or_compute
 
 FOLDER = "private"
 _SUM = hashlib.sha256().digest_size
@@ -39,26 +36,19 @@ class PrivateCache:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
             name = NoiseKey.of_owner(self._folder, "vault", None).fingerprint(*depends_on)
-            lock = FileLock(self._folder / f"{name}.lock")
-            lock.acquire()
         except OSError:
             return compute()
-        try:
-            path = self._folder / name
-            known = _read(path)
-            if known is None:
-                known = compute()
-                with contextlib.suppress(OSError):
-                    atomic_write(path, hashlib.sha256(known).digest() + known, durable=False)
-            return known
-        finally:
-            lock.release()
+        return get_or_compute(
+            self._folder / name,
+            compute,
+            read=_checked,
+            write=lambda value: hashlib.sha256(value).digest() + value,
+            damage=(ValueError,),
+        )
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
+def _checked(data: bytes) -> bytes:
     body = data[_SUM:]
-    return body if hashlib.sha256(body).digest() == data[:_SUM] else None
+    if hashlib.sha256(body).digest() != data[:_SUM]:
+        raise ValueError("its checksum does not match")
+    return body

@@ -1,4 +1,4 @@
-"""Writing to disk so that a reader sees the old file or the new one, never half of either."""
+"""File writes after which a reader sees the old content or the new one, never half of either."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from fedsynth.core.errors import UserError
 
@@ -15,12 +16,13 @@ TEMPORARY_SUFFIX = ".part"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
-_IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_NOT_A_DIRECTORY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_NOT_OFFERED = {errno.EINVAL, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses inside this block into one `UserError` that says what to do."""
+    """Turn an `OSError` inside this block into one `UserError` that gives advice."""
     try:
         yield
     except OSError as error:
@@ -32,25 +34,36 @@ def _advice(error: OSError) -> str:
         return "no space is left on the disk. Free some, or choose another directory with out=."
     if error.errno in _FORBIDDEN:
         return "this place is not writable. Choose another directory with out=."
-    if error.errno in _IN_THE_WAY:
+    if error.errno in _NOT_A_DIRECTORY:
         return "a file is where a directory should be. Choose another directory with out=."
     return f"{error.strerror or error}. Choose another directory with out=."
 
 
-def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` at `path`: complete or not at all, and on disk when this returns if `durable`.
+@contextlib.contextmanager
+def atomic_file(
+    path: Path, *, durable: bool = True, mode: int = 0o666, previous: Path | None = None
+) -> Iterator[BinaryIO]:
+    """Open a binary file that appears at `path` when the block ends, complete or not at all.
 
-    A failure leaves what was there before and no temporary file.
+    A block that fails leaves `path` as it was and no temporary file.
+
+    Args:
+        path: The file to write or replace; its folder must exist.
+        durable: Whether the file is on the disk (fsync) when this returns.
+        mode: Permissions of the file, before the umask.
+        previous: The file to which the replaced one is renamed; without it, it is lost.
     """
     temporary = path.with_name(
         f".{path.name}.{os.getpid()}-{threading.get_ident()}{TEMPORARY_SUFFIX}"
     )
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
+        if previous is not None and path.exists():
+            os.replace(path, previous)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -59,8 +72,14 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
         sync_directory(path.parent)
 
 
+def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
+    """Write `data` to `path`, complete or not at all; see `atomic_file`."""
+    with atomic_file(path, durable=durable, mode=mode) as file:
+        file.write(data)
+
+
 def durable_append(path: Path, data: bytes) -> None:
-    """Append `data` and fsync; when the disk refuses, cut the file back to what it was."""
+    """Append `data` and fsync; a write that fails leaves the file at its former length."""
     with open(path, "ab", buffering=0) as file:
         before = os.fstat(file.fileno()).st_size
         try:
@@ -74,37 +93,43 @@ def durable_append(path: Path, data: bytes) -> None:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Create `path` and its parents; returns the new ones, innermost first. All or none."""
-    made: list[Path] = []
+    """Create `path` and its missing parents, all or none; return the new ones, innermost first."""
+    created: list[Path] = []
     missing = []
-    here = path
-    while not os.path.lexists(here):
-        missing.append(here)
-        here = here.parent
+    directory = path
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = directory.parent
     try:
         for directory in reversed(missing):
             directory.mkdir(exist_ok=True)
-            made.insert(0, directory)
+            created.insert(0, directory)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     except OSError:
-        remove_directories(made)
+        remove_directories(created)
         raise
-    return made
+    return created
 
 
 def remove_directories(directories: Sequence[Path]) -> None:
-    """Remove these directories, innermost first, as far as they are empty."""
+    """Remove those of these directories that are empty; the order is innermost first."""
     for directory in directories:
         with contextlib.suppress(OSError):
             directory.rmdir()
 
 
 def sync_directory(path: Path) -> None:
-    """Make the renames inside a directory survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    """Make the renames inside a directory survive a power cut.
+
+    Does nothing where the system does not offer it: on Windows and some network file systems."""
+    if os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
+    finally:
+        os.close(handle)

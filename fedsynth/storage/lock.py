@@ -1,9 +1,8 @@
-"""One process at a time works in a run directory: two would ask the same parties twice over."""
+"""Exclusive use of a run directory: two processes in it would ask the same parties twice."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -13,50 +12,41 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedsynth.core.errors import UserError
-from fedsynth.storage.files import disk_errors
+from filelock import FileLock, Timeout
 
-LOCK = ".in-use"
+from fedsynth.core.errors import UserError
+from fedsynth.storage.files import atomic_write, disk_errors
+
+LOCK = ".in-use.lock"
+HOLDER = ".in-use"
 
 
 @contextlib.contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Hold the run directory for this process, or say which process holds it.
+    """Hold the run directory for this process.
 
-    The lock is the kernel's and ends with its holder, however that ends; the text in the file only
-    tells who it is. It is not inherited by the processes a run starts."""
-    path = folder / LOCK
-    with disk_errors(path):
-        descriptor = _opened(path)
-    try:
-        with disk_errors(path):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(_describe_me()).encode(), 0)
+    The lock is the operating system's: it ends with its holder, however that ends, and is not
+    inherited by processes that the holder starts. A text file beside it describes the holder.
+
+    Raises:
+        UserError: Another process holds the directory, or it cannot be written.
+    """
+    lock, holder = FileLock(folder / LOCK), folder / HOLDER
+    with contextlib.ExitStack() as stack:
+        with disk_errors(folder / LOCK):
+            try:
+                stack.enter_context(lock.acquire(blocking=False))
+            except Timeout:
+                raise UserError(
+                    f"{folder} is in use by {_read_holder(holder)}. Wait for its end or stop it, "
+                    f"then go on with --resume {folder}."
+                ) from None
+            atomic_write(holder, json.dumps(_describe_process()).encode(), durable=False)
+        stack.callback(holder.unlink, missing_ok=True)
         yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(descriptor)
-            os.close(descriptor)
-            raise UserError(
-                f"{path.parent} is in use by {holder}. Wait for its end or stop it, then go on "
-                f"with --resume {path.parent}."
-            ) from None
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)  # its holder took the file away just now: make a new one
-
-
-def _describe_me() -> dict[str, str | int]:
+def _describe_process() -> dict[str, str | int]:
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -65,9 +55,9 @@ def _describe_me() -> dict[str, str | int]:
     }
 
 
-def _holder(descriptor: int) -> str:
+def _read_holder(path: Path) -> str:
     try:
-        known = json.loads(os.pread(descriptor, 1 << 16, 0))
-        return "process {pid} on {host} since {since} ({command})".format(**known)
-    except (ValueError, KeyError):
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return "process {pid} on {host} since {since} ({command})".format(**holder)
+    except (OSError, ValueError, KeyError, TypeError):
         return "another process, which has just begun"

@@ -28,7 +28,7 @@ from fedsynth.storage.files import (
     make_directories,
     remove_directories,
 )
-from fedsynth.storage.lock import LOCK
+from fedsynth.storage.lock import HOLDER, LOCK
 from fedsynth.storage.metrics import Metric, MetricsFile
 from fedsynth.storage.releases import archive, contact_sheet, png, unarchive
 
@@ -100,7 +100,7 @@ class RunDirectory:
     def withdraw(self) -> None:
         """Take back a new run that could not begin; one that was only opened stays as it is."""
         if self._made is not None:
-            for name in (CONFIG, ENVIRONMENT, LOG, LOCK):
+            for name in (CONFIG, ENVIRONMENT, LOG, HOLDER, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             remove_directories(self._made)
 
@@ -238,7 +238,9 @@ def _refuse_what_is_there(path: Path) -> None:
             f"out={path} already holds {state}. "
             f"Continue it with --resume {path}, or choose another directory with out=."
         )
-    left_by_a_crash = {LOG} if LOG in entries and not (path / LOG).stat().st_size else set()
+    left_by_a_crash = {HOLDER, LOCK}
+    if LOG in entries and not (path / LOG).stat().st_size:
+        left_by_a_crash.add(LOG)
     foreign = [
         name for name in sorted(entries - left_by_a_crash) if not name.endswith(TEMPORARY_SUFFIX)
     ]

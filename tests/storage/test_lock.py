@@ -15,7 +15,7 @@ import yaml
 
 from fedsynth.cli.launch import resume
 from fedsynth.core.errors import UserError
-from fedsynth.storage.lock import LOCK, in_use
+from fedsynth.storage.lock import HOLDER, in_use
 
 _HOLD = """
 import subprocess, sys
@@ -54,18 +54,18 @@ def test_the_holder_is_named_and_nothing_is_touched(holder, tmp_path):
     with pytest.raises(UserError, match=rf"is in use by process {holder.pid} on .* since 20"):
         resume(tmp_path, {}, quiet=True)
     assert leftover.exists()
-    assert json.loads((tmp_path / LOCK).read_text())["pid"] == holder.pid
+    assert json.loads((tmp_path / HOLDER).read_text())["pid"] == holder.pid
 
 
 def test_a_killed_holder_holds_nothing_even_if_its_children_live(holder, tmp_path):
     holder.kill()
     holder.wait()
-    assert (tmp_path / LOCK).exists()
+    assert (tmp_path / HOLDER).exists()
     with in_use(tmp_path):
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+        assert json.loads((tmp_path / HOLDER).read_text())["pid"] == os.getpid()
         with pytest.raises(UserError, match=f"process {os.getpid()} "), in_use(tmp_path):
             pass
-    assert not (tmp_path / LOCK).exists()
+    assert not (tmp_path / HOLDER).exists()
 
 
 def test_an_error_inside_sets_it_free(tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import zipfile
 from collections.abc import Callable, Sequence
@@ -17,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from fedsynth.core.errors import UserError
+from fedsynth.storage.disk_cache import build_once
 
 log = logging.getLogger(__name__)
 
 _VERSION = 1  # of how pictures are made small
+_IMAGES = "images.npy"
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,9 @@ class ImageArchive:
         return lambda name: archive.read(f"{self.inside}/{name}")
 
 
-def decoded(target: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> np.ndarray:
-    """The pictures of these names as uint8 [n, 3, side, side], mapped from the file `target`, which
-    is made first where it is not there or was made from something else."""
-    note = target.with_suffix(".json")
+def decoded(folder: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> np.ndarray:
+    """The pictures of these names as uint8 [n, 3, side, side], mapped from a file in `folder`,
+    which is made first where it is missing or was made from something else."""
     made_from = {
         "version": _VERSION,
         "pictures": pictures.stamp,
@@ -58,42 +57,24 @@ def decoded(target: Path, pictures: ImageArchive, names: Sequence[str], side: in
         "side": side,
     }
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(target.with_suffix(".lock")):
-            if not target.is_file() or _noted(note) != made_from:
-                note.unlink(missing_ok=True)
-                _decode_all(target, pictures, names, side)
-                note.write_text(json.dumps(made_from), encoding="utf-8")
+        build_once(folder, made_from, lambda draft: _decode_all(draft, pictures, names, side))
     except OSError as error:
         raise UserError(
-            f"cannot keep decoded pictures in {target.parent}: {error}. Name a folder you may "
+            f"cannot keep decoded pictures in {folder.parent}: {error}. Name a folder you may "
             "write to with data_dir=... or the environment variable FEDSYNTH_DATA."
         ) from error
-    # Copy on write: torch wants memory it may write to, and nobody writes.
-    return np.load(target, mmap_mode="c")
+    # Copy on write: torch needs writable memory, although nothing writes to it.
+    return np.load(folder / _IMAGES, mmap_mode="c")
 
 
-def _noted(note: Path) -> object:
-    try:
-        return json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _decode_all(target: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> None:
-    log.info("decoding %s pictures once, to %s", f"{len(names):,}", target)
-    draft = target.with_name(f".{target.name}.draft")
+def _decode_all(folder: Path, pictures: ImageArchive, names: Sequence[str], side: int) -> None:
+    log.info("decoding %s pictures once", f"{len(names):,}")
     read = pictures.reader()
-    try:
-        shape = (len(names), 3, side, side)
-        array = np.lib.format.open_memmap(draft, "w+", np.uint8, shape)
-        for place, name in enumerate(names):
-            array[place] = _picture(read, name, pictures.place, side)
-        array.flush()
-        del array
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    shape = (len(names), 3, side, side)
+    array = np.lib.format.open_memmap(folder / _IMAGES, "w+", np.uint8, shape)
+    for index, name in enumerate(names):
+        array[index] = _picture(read, name, pictures.place, side)
+    array.flush()
 
 
 def _picture(read: Callable[[str], bytes], name: str, place: Path, side: int) -> np.ndarray:

@@ -8,23 +8,19 @@ change.
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from fedsynth.core.errors import UserError
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.formats.femnist import SIDE, Folder, Reader, User
 from fedsynth.data.users import UserRecords
+from fedsynth.storage.disk_cache import build_once
 
 SPLITS = ("train", "test")
 _VERSION = 1
-_NOTE = "made-from.json"
 
 
 def records(
@@ -32,12 +28,14 @@ def records(
 ) -> UserRecords:
     """The records of one split, from the conversion, which is made first where it has to be."""
     folder = data_directory(data_dir) / name / "converted"
-    note = {"version": _VERSION, "files": [_stamp(path) for path in files]}
+    made_from = {"version": _VERSION, "files": [_stamp(path) for path in files]}
+
+    def convert(draft: Path) -> None:
+        for each in SPLITS:
+            _write(draft, each, reader(data_dir, each), name)
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            if _noted(folder) != note:
-                _convert(folder, note, {s: reader(data_dir, s) for s in SPLITS}, name)
+        build_once(folder, made_from, convert)
     except OSError as error:
         raise UserError(
             f"cannot keep the converted {name} in {folder}: {error}. Name a folder you may write "
@@ -52,25 +50,6 @@ def records(
 def _stamp(path: Path) -> list[object]:
     known = path.stat()
     return [path.name, known.st_size, known.st_mtime_ns]
-
-
-def _noted(folder: Path) -> object:
-    try:
-        return json.loads((folder / _NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _convert(folder: Path, note: object, splits: dict[str, Iterator[User]], name: str) -> None:
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".converting-"))
-    try:
-        for split, users in splits.items():
-            _write(draft, split, users, name)
-        (draft / _NOTE).write_text(json.dumps(note), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _write(folder: Path, split: str, users: Iterator[User], name: str) -> None:

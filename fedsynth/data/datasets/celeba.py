@@ -114,7 +114,7 @@ def _read(
     else:
         raise UserError(_what_to_do(folder, f"{FOLDER} and {archive.name}"))
     names, labels = labelled
-    return decoded(folder / "decoded" / f"{name}-{split}.npy", pictures, names, SIDE), labels
+    return decoded(folder / "decoded" / f"{name}-{split}", pictures, names, SIDE), labels
 
 
 def _what_to_do(folder: Path, lacking: str) -> str:

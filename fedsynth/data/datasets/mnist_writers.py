@@ -26,6 +26,7 @@ from fedsynth.data.fetch import registries as clients
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.registry import dataset
 from fedsynth.data.users import Folder, UserIndex, UserRecords, in_order
+from fedsynth.storage.files import atomic_write
 
 WRITERS, VIRTUAL = "mnist_writers", "mnist_virtual"
 MOST = 3400  # virtual writers, as many as federated EMNIST has
@@ -74,7 +75,7 @@ def _label_file(data_dir: Folder) -> Path:
             fetched = clients.qmnist_labels(LABELS.name, Path(empty))
             content = files.read_known(fetched, LABELS)
         places[0].mkdir(parents=True, exist_ok=True)
-        files.write_whole(places[0] / LABELS.name, content)
+        atomic_write(places[0] / LABELS.name, content)
     except (clients.Unavailable, files.WrongContent, OSError) as error:
         raise UserError(
             f"{LABELS.name} (raw or .gz) is not in {' or '.join(map(str, places))}, and cannot be "

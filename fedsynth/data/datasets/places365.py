@@ -67,7 +67,7 @@ def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.n
     names, labels = listed(split, folder)
     for place in FOLDERS[split]:
         if (folder / place).is_dir():
-            target = folder / "decoded" / f"places365-{split}.npy"
+            target = folder / "decoded" / f"places365-{split}"
             return decoded(target, ImageArchive(folder / place), names, SIDE), labels
     raise UserError(_what_to_do(folder, " and ".join(FOLDERS[split])))
 

@@ -28,9 +28,9 @@ from fedsynth.data.fetch.known_files import (
     WrongContent,
     locate,
     read_known,
-    write_whole,
 )
 from fedsynth.data.fetch.registries import Say, Unavailable
+from fedsynth.storage.files import atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _store(files: DatasetFiles, source: Path, folder: Path) -> None:
             raise Unavailable(f"there is no {known.name}")
         contents[known] = read_known(path, known)
     for known in _missing(files, folder):
-        write_whole(folder / known.name, contents[known])
+        atomic_write(folder / known.name, contents[known])
 
 
 def _nowhere(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import struct
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,21 +191,6 @@ def read_list(path: Path, known: VerifiedFile, advice: str) -> list[str]:
     except (WrongContent, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{error}. Put the published {known.name} there.") from error
     return [line for line in lines if line.strip()]
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write so that a reader, or a crash, sees the old state or all of the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def parse_images(content: bytes) -> np.ndarray:

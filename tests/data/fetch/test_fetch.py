@@ -17,6 +17,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
 from fedsynth.data.fetch import registries as clients
+from fedsynth.storage.files import atomic_write
 
 ROOT = Path(__file__).parents[3]
 IMAGES = "train-images-idx3-ubyte"
@@ -147,7 +148,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     target.write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space left"):
-        files.write_whole(target, b"new")
+        atomic_write(target, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert target.read_bytes() == b"old"
 
@@ -262,7 +263,9 @@ def test_a_fetch_is_quiet_unless_asked(offline, capfd, caplog):
 TWO = """
 import sys, tiny_data
 from pathlib import Path
-from fedsynth.data import clients, files, sources
+from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch import known_files as files
+from fedsynth.data.fetch import registries as clients
 def no_mirrors(*arguments):
     raise clients.Unavailable("none")
 clients.torchvision_mirrors = no_mirrors
