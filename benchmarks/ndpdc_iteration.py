@@ -31,7 +31,7 @@ def plain_step(width: int) -> Callable[[int], None]:
     import torch
 
     from fedsynth.nn.classifiers.convnet import ConvNet
-    from fedsynth.nn.transforms.augment import apply, draw
+    from fedsynth.nn.transforms.augment import apply_dsa, draw_dsa
 
     real, labels = _records()
     pixels = real.float() / 127.5 - 1
@@ -49,11 +49,11 @@ def plain_step(width: int) -> Callable[[int], None]:
         loss = torch.zeros(())
         for c, mine in enumerate(members):
             chosen = mine[torch.rand(len(mine)) < GROUP / len(mine)]
-            params = draw(generator, strategy)
+            params = draw_dsa(generator, strategy)
             with torch.no_grad():
-                sums = clipped(net.embed(apply(pixels[chosen], params))).sum(0)
+                sums = clipped(net.embed(apply_dsa(pixels[chosen], params))).sum(0)
                 sums += NOISE * BOUND * torch.randn(sums.shape)
-            rows = clipped(net.embed(apply(images[c * SPC : (c + 1) * SPC], params)))
+            rows = clipped(net.embed(apply_dsa(images[c * SPC : (c + 1) * SPC], params)))
             loss = loss + ((GROUP / SPC * rows.sum(0) - sums) ** 2).sum()
         sgd.zero_grad()
         loss.backward()

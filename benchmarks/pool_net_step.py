@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from fedsynth.engine.process_setup import tune_malloc
-from fedsynth.nn.classifiers.poolnet import AT_ONCE, BATCH, RATE, PoolNet
+from fedsynth.nn.classifiers.poolnet import BATCH, INFERENCE_BATCH, LEARNING_RATE, PoolNet
 
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 STEPS = 10
@@ -33,7 +33,7 @@ def net_of(layout: torch.memory_format) -> PoolNet:
 
 def trained(net: PoolNet) -> None:
     """`STEPS` steps on one batch."""
-    optimiser = torch.optim.AdamW(net.parameters(), RATE, fused=True)
+    optimiser = torch.optim.AdamW(net.parameters(), LEARNING_RATE, fused=True)
     images, places = torch.rand(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
     net.train()
     for _ in range(STEPS):
@@ -44,7 +44,7 @@ def trained(net: PoolNet) -> None:
 
 def embedded(net: PoolNet) -> None:
     """The features of `STEPS` batches."""
-    net.embed(torch.rand(STEPS * AT_ONCE, 1, 28, 28))
+    net.embed(torch.rand(STEPS * INFERENCE_BATCH, 1, 28, 28))
 
 
 def milliseconds(work: Callable[[PoolNet], None], net: PoolNet) -> float:

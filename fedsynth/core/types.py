@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fedsynth.core.enums import Accounting, DataKind, Relation, Unit
 
+Shape = tuple[int, int, int]  # channels, height, width of an image; a table is (columns, 1, 1)
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -46,7 +48,7 @@ class DatasetInfo:
     therefore works on tables unchanged."""
 
     name: str
-    shape: tuple[int, int, int]  # channels, height, width
+    shape: Shape
     classes: int
     mean: tuple[float, ...]  # of pixels in [0, 1], one per channel, from the literature
     std: tuple[float, ...]

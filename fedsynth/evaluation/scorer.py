@@ -24,8 +24,8 @@ from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import MNIST_MEAN, MNIST_STD
 from fedsynth.evaluation.types import pixels
-from fedsynth.nn.classifiers.registry import vgg11_features
-from fedsynth.nn.transforms.augment import apply, draw
+from fedsynth.nn.classifiers.vgg11 import vgg11_features
+from fedsynth.nn.transforms.augment import apply_dsa, draw_dsa
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
 FORM = 1  # raise it when what a scorer is changes
@@ -96,7 +96,7 @@ def train_scorer(
             continue  # batch norm knows no batch of one
         x = pixels(images[chosen])
         for operation in ("crop", "flip"):  # shifts of at most 4 of 28 pixels, and mirror images
-            x = apply(x, draw(generator, (operation,), len(x)))
+            x = apply_dsa(x, draw_dsa(generator, (operation,), len(x)))
         optimiser.zero_grad()
         functional.cross_entropy(net(x), labels[chosen]).backward()
         optimiser.step()

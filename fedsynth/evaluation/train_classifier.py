@@ -32,11 +32,11 @@ from fedsynth.evaluation.types import (
     targets,
     used,
 )
-from fedsynth.nn.classifiers.convnet import filled_convnet
+from fedsynth.nn.classifiers.convnet import convnet_from_state
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.compute_dtype import compute_type
 from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
-from fedsynth.nn.transforms.augment import apply, crop_scale_rotate, draw, random_affine
+from fedsynth.nn.transforms.augment import apply_dsa, crop_scale_rotate, draw_dsa, random_affine
 
 TEST_BATCH = 100
 
@@ -85,7 +85,7 @@ def fit_network(
             optimiser = rules.optimiser(net.parameters(), rules.learning_rate * rules.drop)
         x, y = images[chosen.to(images.device)], labels[chosen.to(labels.device)]
         if strategy and rules.augmentation == "dsa":
-            x = apply(x, draw(generator, strategy, len(x)))
+            x = apply_dsa(x, draw_dsa(generator, strategy, len(x)))
         elif strategy and rules.augmentation == "affine":
             x = random_affine(x, generator, fill=float(x.min()))
         elif strategy:
@@ -253,7 +253,7 @@ def score_model(
     start = time.perf_counter()
     rules = PROTOCOLS["P"]  # whatever protocol judges sets: its scale is that of released models
     with one_thread():
-        net = filled_convnet(model.width, info, model.state, device)
+        net = convnet_from_state(model.width, info, model.state, device)
         outputs = range(info.classes)
         per_class = _score(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
     return EvalResult(

@@ -19,7 +19,7 @@ from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
-from fedsynth.nn.ensembles.teacher_config import TeacherShape, initial
+from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.clipping import clipped_gradient_sum
@@ -84,11 +84,11 @@ def _best(run: Callable[[], object]) -> float:
 def _teachers_round(width: int, data: DatasetInfo) -> Callable[[], None]:
     """A round of `PROBE` of DataLens's teachers with `width` hidden units, at the published number
     of images and in the published proportions."""
-    shape = TeacherShape(
+    shape = TeacherConfig(
         data.shape, data.classes, batch=15, channels=max(1, width // 8), hidden=width
     )
     generator = torch.Generator().manual_seed(0)
-    flat = initial(shape, PROBE, generator, torch.bfloat16)
+    flat = initial_parameters(shape, PROBE, generator, torch.bfloat16)
     slopes, first, second = torch.zeros(3, *flat.shape, dtype=flat.dtype)
     stack, grads = TeacherStack(shape, shape.views(flat, PROBE)), shape.views(slopes, PROBE)
     images = torch.rand((PROBE * 2 * shape.batch, *data.shape), generator=generator)

@@ -1,0 +1,1 @@
+"""Networks, their gradients by hand-written layers, and fixed transforms of images."""

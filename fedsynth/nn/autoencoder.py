@@ -1,4 +1,4 @@
-"""A small autoencoder whose every weight can be trained under privacy: no layer mixes records."""
+"""A small autoencoder that can be trained under privacy: no layer mixes records."""
 
 from __future__ import annotations
 
@@ -10,56 +10,58 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsynth.core.randomness import default_seed
-from fedsynth.core.types import DatasetInfo
+from fedsynth.core.types import DatasetInfo, Shape
 from fedsynth.nn.per_example.sequential import UnsupportedModel
 
 
 class Autoencoder(nn.Module):
-    """Pixels to a code on the unit sphere and back, through one hidden layer on either side."""
+    """Pixels to a latent vector on the unit sphere and back, with a hidden layer on either side."""
 
-    def __init__(self, shape: tuple[int, int, int], code: int, hidden: int) -> None:
+    def __init__(self, shape: Shape, latent_size: int, hidden: int) -> None:
         super().__init__()
         pixels = math.prod(shape)
         self.shape = shape
         self.encoder = nn.Sequential(
-            nn.Flatten(), nn.Linear(pixels, hidden), nn.ReLU(), nn.Linear(hidden, code)
+            nn.Flatten(), nn.Linear(pixels, hidden), nn.ReLU(), nn.Linear(hidden, latent_size)
         )
-        self.decoder = nn.Sequential(nn.Linear(code, hidden), nn.ReLU(), nn.Linear(hidden, pixels))
+        self.decoder = nn.Sequential(
+            nn.Linear(latent_size, hidden), nn.ReLU(), nn.Linear(hidden, pixels)
+        )
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """Codes of length one, [n, code]."""
+        """Latent vectors of norm one, [n, latent size]."""
         return F.normalize(self.encoder(pixels), dim=1)
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, latents: Tensor) -> Tensor:
         """Pixels in [0, 1], [n, c, h, w]."""
-        return self.decoder(codes).sigmoid().view(-1, *self.shape)
+        return self.decoder(latents).sigmoid().view(-1, *self.shape)
 
-    def in_order(self) -> tuple[nn.Module, ...]:
-        """Not one chain of layers, so nobody needs to trace it (which no other thread survives)."""
-        raise UnsupportedModel("its codes are normalised and its output is compared with its input")
+    def layer_sequence(self) -> tuple[nn.Module, ...]:
+        """Refuse: this is no sequence of layers. Tracing, which is not thread-safe, is avoided."""
+        raise UnsupportedModel("its output is compared with its input")
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """What the way there and back loses of each record, [n, pixels]: see `lost`."""
+        """The reconstruction error of each pixel, [n, pixels], for `reconstruction_loss`."""
         return (self.decode(self.encode(pixels)) - pixels).flatten(1)
 
 
-def lost(differences: Tensor, _labels: Tensor) -> Tensor:
-    """The loss of each record: the squared length of what is lost."""
+def reconstruction_loss(differences: Tensor, _labels: Tensor) -> Tensor:
+    """The squared reconstruction error of each record."""
     return differences.square().sum(1)
 
 
-def make_autoencoder(data: DatasetInfo, code: int, hidden: int, *key: object) -> Autoencoder:
-    """One with PyTorch's default initialisation, whose weights depend on the key alone."""
+def make_autoencoder(data: DatasetInfo, latent_size: int, hidden: int, *key: object) -> Autoencoder:
+    """An autoencoder with PyTorch's default initialisation, drawn from the random key alone."""
     with default_seed(*key):
-        return Autoencoder(data.shape, code, hidden)
+        return Autoencoder(data.shape, latent_size, hidden)
 
 
-def filled_autoencoder(
-    data: DatasetInfo, code: int, hidden: int, state: Mapping[str, Tensor]
+def autoencoder_from_state(
+    data: DatasetInfo, latent_size: int, hidden: int, state: Mapping[str, Tensor]
 ) -> Autoencoder:
-    """One with these weights."""
+    """An autoencoder with a copy of these weights."""
     with torch.device("meta"):
-        net = Autoencoder(data.shape, code, hidden)
+        net = Autoencoder(data.shape, latent_size, hidden)
     net = net.to_empty(device="cpu")
     net.load_state_dict(dict(state))
     return net

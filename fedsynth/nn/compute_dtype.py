@@ -1,29 +1,43 @@
-"""In which type matrix products and convolutions run: whole, half as wide, or what is faster."""
+"""The number type in which matrix products and convolutions are computed."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from enum import StrEnum
 
 import torch
 
-DTYPES = ("float32", "bfloat16", "auto")
-_SUPPORTED = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+
+class ComputeDtype(StrEnum):
+    """A number type for products, as it is written in a configuration."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    AUTO = "auto"  # bfloat16 where the processor has instructions for it, else float32
+
+
+DTYPES = tuple(ComputeDtype)
+_CPU_INSTRUCTIONS = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
 
 
 def compute_type(name: str, device: torch.device | str = "cpu") -> torch.dtype | None:
-    """The type that `name` of `DTYPES` stands for on a device; none: that of the weights.
+    """The torch type of a `ComputeDtype` on a device; None for the type of the weights.
 
-    `auto` is bfloat16 where there are instructions for it and float32 elsewhere: without them a
-    product of bfloat16 numbers takes several times as long as one of float32."""
-    if name == "auto":
-        name = "bfloat16" if _has_bfloat16(torch.device(device).type) else "float32"
-    return None if name == "float32" else getattr(torch, name)
+    Without instructions for bfloat16, a product of bfloat16 numbers takes several times as long as
+    one of float32; `auto` therefore falls back to float32."""
+    choice = ComputeDtype(name)
+    if choice is ComputeDtype.AUTO:
+        supported = _has_bfloat16(torch.device(device).type)
+        choice = ComputeDtype.BFLOAT16 if supported else ComputeDtype.FLOAT32
+    return torch.bfloat16 if choice is ComputeDtype.BFLOAT16 else None
 
 
 @functools.cache
-def _has_bfloat16(kind: str) -> bool:
-    if kind == "cuda":
+def _has_bfloat16(device_type: str) -> bool:
+    if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    asks: list[Callable[[], bool]] = [getattr(torch.cpu, name, bool) for name in _SUPPORTED]
-    return kind == "cpu" and any(ask() for ask in asks)
+    checks: list[Callable[[], bool]] = [
+        getattr(torch.cpu, name, bool) for name in _CPU_INSTRUCTIONS
+    ]
+    return device_type == "cpu" and any(check() for check in checks)

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
-from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_slope
+from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_output_gradient
 from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
@@ -49,7 +49,7 @@ def clipped_gradient_sum(
     for an empty batch. `dtype` is the type of matrix products and convolutions: with "float32" the
     result is exact to rounding, with "bfloat16" each record's gradient is a few per cent off (as
     under autocast) and clipped as it is: utility changes, the guarantee does not; "auto" is
-    whichever of both is faster here (`models.arithmetic`). At most `chunk`
+    whichever of both is faster here (`nn.compute_dtype`). At most `chunk`
     records' gradients are held at a time; by default as many as pay. The guarantee is at the top
     of this file.
     """
@@ -119,10 +119,10 @@ def _hand_written(
         if blanks:
             x = torch.cat([x, x.new_zeros(blanks, *x.shape[1:])])
             y = torch.cat([y, y.new_zeros(blanks, *y.shape[1:])])
-        _, slope = loss_and_slope(chain.forward(x), y, loss)
+        _, slope = loss_and_output_gradient(chain.forward(x), y, loss)
         chain.backward(slope)
         with torch.no_grad():
-            rows = chain.record_gradients()
+            rows = chain.per_example_gradients()
             norms = torch.stack([r.squares() for r in rows]).sum(0).sqrt_()
             unusable = ~torch.isfinite(norms)
             if unusable.any():

@@ -24,10 +24,9 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease, uniform_codes
 from fedsynth.methods.method import PartyContext
-from fedsynth.nn.gan.conv_generators import Shape
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated

@@ -24,7 +24,7 @@ from fedsynth.methods.common.noise_placement import (
 from fedsynth.methods.common.poisson_plan import sampled_share
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
+from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
     def plan(self, cfg: DPSGDJointConfig, stage: Stage, budget: Budget) -> Plan:
         records = sum(info.records for info in stage.parties)
         rate, steps = cfg.sampling_rate(records), cfg.steps(records)
-        floats = sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
+        floats = sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
         parties = tuple(
             with_noise_placement(
                 cfg,
@@ -75,7 +75,7 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
     def party(self, ctx: PartyContext[DPSGDJointConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         data, share = plan.stage.data, plan.of(private.info.party)
-        net = filled_convnet(cfg.width, data, request.arrays, guard.device)
+        net = convnet_from_state(cfg.width, data, request.arrays, guard.device)
         sums = private_gradient(
             cfg,
             guard,

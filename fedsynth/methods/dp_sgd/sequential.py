@@ -19,7 +19,7 @@ from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_share, step_event
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
+from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DPSGD(Method[DPSGDConfig]):
         return True
 
     def plan(self, cfg: DPSGDConfig, stage: Stage, budget: Budget) -> Plan:
-        model_bytes = 4 * sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
+        model_bytes = 4 * sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
         parties = tuple(self._party_plan(cfg, info, budget, model_bytes) for info in stage.parties)
         assumes = ("the number of records of each party",)
         return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
@@ -66,7 +66,7 @@ class DPSGD(Method[DPSGDConfig]):
     def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         data, share = plan.stage.data, plan.of(private.info.party)
-        net = filled_convnet(cfg.width, data, request.arrays, guard.device)
+        net = convnet_from_state(cfg.width, data, request.arrays, guard.device)
         parameters: list[torch.Tensor] = list(net.parameters())
         expected = share.sampling_rate * share.records
         with guard.reserve(step_event(share), share.steps):

@@ -23,10 +23,10 @@ from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.data.normalization import Normalizer
-from fedsynth.nn.classifiers.convnet import bare_convnet, make_convnet
+from fedsynth.nn.classifiers.convnet import empty_convnet, make_convnet
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
-from fedsynth.nn.per_example.features import Features, LinearFeatures
-from fedsynth.nn.transforms.augment import Params, apply, draw, dsa_operations
+from fedsynth.nn.per_example.features import ConvFeatures, LinearFeatures
+from fedsynth.nn.transforms.augment import DSAParams, apply_dsa, draw_dsa, dsa_operations
 
 RARE = 2.0  # no class is sampled more than so many times as densely as the party's average class
 
@@ -71,18 +71,18 @@ def expected_records(rates: Mapping[int, float], info: PartyInfo) -> torch.Tenso
 def refuse_what_cannot_be_seen(cfg: DistributionConfig, data: DatasetInfo) -> None:
     """A UserError for sizes the network cannot see, before anything is spent."""
     if data.kind != DataKind.TABLE:
-        bare_convnet(cfg.width, data)
+        empty_convnet(cfg.width, data)
 
 
 def extractor(
     cfg: DistributionConfig, data: DatasetInfo, key: tuple[object, ...], device: torch.device | str
-) -> Features | LinearFeatures:
+) -> ConvFeatures | LinearFeatures:
     """A fresh network, or for a table a linear layer, whose weights depend on the key alone."""
     if data.kind == DataKind.TABLE:
         with default_seed(*key):
             return LinearFeatures(nn.Linear(data.shape[0], cfg.linear).to(device))
     net = make_convnet(cfg.width, data, 1, *key).to(device)
-    return Features(net, compute_type(cfg.dtype, device) or torch.float32)
+    return ConvFeatures(net.features, compute_type(cfg.dtype, device) or torch.float32)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Step:
     """What is public about one step: its network and, by class, its augmentation."""
 
     rate: float  # of the images
-    features: Features | LinearFeatures
-    draws: Mapping[int, Params]
+    features: ConvFeatures | LinearFeatures
+    draws: Mapping[int, DSAParams]
 
 
 class CondensedImages:
@@ -139,7 +139,7 @@ class CondensedImages:
         generator = torch_generator(*self.key, "augmentation", number)
         strategy = dsa_operations(self.data)
         wanted = self.classes if strategy and self.cfg.augmentation == "dsa" else ()
-        draws = {name: draw(generator, strategy) for name in wanted}
+        draws = {name: draw_dsa(generator, strategy) for name in wanted}
         return Step(self._rate(number), features, draws)
 
     def _rate(self, number: int) -> float:
@@ -154,8 +154,8 @@ class CondensedImages:
         for name, params in step.draws.items():
             mine = torch.nonzero(names == name).flatten().to(images.device)
             if len(mine):
-                images[mine] = apply(images[mine], params)
-        return step.features.rows(images)
+                images[mine] = apply_dsa(images[mine], params)
+        return step.features.forward(images)
 
     def match(
         self, step: Step, real: torch.Tensor, scale: torch.Tensor, bound: float | None
@@ -166,11 +166,11 @@ class CondensedImages:
         by_class = images.split(self.cfg.spc)
         seen = torch.cat(
             [
-                apply(part, step.draws[name]) if name in step.draws else part
+                apply_dsa(part, step.draws[name]) if name in step.draws else part
                 for name, part in zip(self.classes, by_class, strict=True)
             ]
         )
-        rows = step.features.rows(seen.detach(), keep=True)
+        rows = step.features.forward(seen.detach(), keep=True)
         factors = torch.ones_like(rows[:, :1])
         if bound is not None:
             factors = (bound / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp(max=1.0)
@@ -178,7 +178,7 @@ class CondensedImages:
         sums = (rows * factors).view(len(self.classes), self.cfg.spc, -1).sum(1)
         slopes = 2 * scale * (scale * sums - real.to(rows))
         slopes = slopes.repeat_interleave(self.cfg.spc, 0) * factors
-        (slope,) = torch.autograd.grad(seen, images, step.features.pull_back(slopes))
+        (slope,) = torch.autograd.grad(seen, images, step.features.backward(slopes))
         self.velocity.mul_(self.cfg.image_momentum).add_(slope)
         self.images.sub_(self.velocity, alpha=step.rate)
 

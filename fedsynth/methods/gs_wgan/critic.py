@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed, torch_generator
-from fedsynth.core.types import DatasetInfo
+from fedsynth.core.types import DatasetInfo, Shape
 from fedsynth.methods.gs_wgan.config import CriticConfig
 from fedsynth.methods.gs_wgan.generator import draw_inputs, fill, flat, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
-from fedsynth.nn.gan.conv_generators import Shape
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
 from fedsynth.privacy.party_data import PartyData, Records
 from fedsynth.storage.files import atomic_write

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
-from fedsynth.nn.gan.conv_generators import DCGANGenerator, make_generator
+from fedsynth.nn.gan.common import make_generator
+from fedsynth.nn.gan.conv_generators import DCGANGenerator
 from fedsynth.nn.gan.resnet_generator import ResNetGenerator
 
 KINDS = {"dcgan": DCGANGenerator, "resnet": ResNetGenerator}

@@ -36,7 +36,8 @@ from fedsynth.methods.kernel.gradient_process import SlopeNoise, mean_kernel_slo
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
-from fedsynth.nn.gan.conv_generators import ConvCondGen, make_generator
+from fedsynth.nn.gan.common import make_generator
+from fedsynth.nn.gan.conv_generators import ConvCondGen
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.mechanisms.sums import ClassSums
 

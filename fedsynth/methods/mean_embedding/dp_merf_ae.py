@@ -35,8 +35,13 @@ from fedsynth.methods.mean_embedding.base import (
 from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import OutputSpace
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.nn.autoencoder import Autoencoder, filled_autoencoder, lost, make_autoencoder
-from fedsynth.nn.gan.tabular_generator import RowGenerator
+from fedsynth.nn.autoencoder import (
+    Autoencoder,
+    autoencoder_from_state,
+    make_autoencoder,
+    reconstruction_loss,
+)
+from fedsynth.nn.gan.tabular_generator import TabularGenerator
 from fedsynth.privacy.accounting.calibration import noise_multiplier, poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
@@ -134,7 +139,7 @@ class DPMERFAE(DPMERF):
             clip=cfg.ae_clip,
             noise_multiplier=sigma,
             sampling_rate=cfg.ae_rate_of(info),
-            loss=lost,
+            loss=reconstruction_loss,
         )
         with guard.reserve(step_event, cfg.ae_steps, "autoencoder"):
             for step in private.rounds(cfg.ae_steps, {"net": net, "adam": adam}):
@@ -186,7 +191,7 @@ class Share:
     ) -> None:
         data: DatasetInfo = plan.stage.data
         stored = {n[len(NET) :]: v for n, v in release.arrays.items() if n.startswith(NET)}
-        self.net = filled_autoencoder(data, cfg.ae_code, cfg.ae_hidden, stored)
+        self.net = autoencoder_from_state(data, cfg.ae_code, cfg.ae_hidden, stored)
         self.features = method.of_codes(cfg, self.net, parties.seed)
         self.wanted = release.arrays["embedding"].to(parties.device)
         self.classes: Sequence[int] = sorted(plan.info(release.party).class_counts)
@@ -195,7 +200,7 @@ class Share:
             weights = label_shares(release.arrays["weights"])
         key = (parties.seed, method.name, plan.stage.index, release.party)
         where = OutputSpace(
-            lambda code, classes: RowGenerator(code, classes, cfg.ae_code),
+            lambda code, classes: TabularGenerator(code, classes, cfg.ae_code),
             lambda drawn: self.net.decode(on_sphere(drawn)),
         )
         self.trainer = GeneratorTrainer(cfg, where, weights, key, parties.device)

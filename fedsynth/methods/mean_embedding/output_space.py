@@ -11,7 +11,7 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.tables import from_one_hot
 from fedsynth.nn.gan.conv_generators import ConvCondGen
-from fedsynth.nn.gan.tabular_generator import RowGenerator
+from fedsynth.nn.gan.tabular_generator import TabularGenerator
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,6 @@ def ground(data: DatasetInfo) -> OutputSpace:
     kinds = [len(column.categories) for column in data.columns if column.categories]
     numbers = len(data.columns) - len(kinds)
     return OutputSpace(
-        lambda code, classes: RowGenerator(code, classes, numbers, kinds),
+        lambda code, classes: TabularGenerator(code, classes, numbers, kinds),
         lambda drawn: from_one_hot(data, drawn[:, :numbers], drawn[:, numbers:]),
     )

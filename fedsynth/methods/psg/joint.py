@@ -28,7 +28,7 @@ from fedsynth.methods.common.poisson_plan import sampled_share
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import MatchedImages, PrivateMatchingConfig, match_run
 from fedsynth.methods.psg.psg import LAPTOP, earlier_images, other_classes
-from fedsynth.nn.classifiers.convnet import bare_convnet, filled_convnet
+from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 
@@ -56,7 +56,7 @@ class PSGJoint(Method[PSGJointConfig]):
     def plan(self, cfg: PSGJointConfig, stage: Stage, budget: Budget) -> Plan:
         records = sum(info.records for info in stage.parties)
         rate = min(1.0, cfg.batch / records)
-        floats = sum(p.numel() for p in bare_convnet(cfg.width, stage.data).parameters())
+        floats = sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
         parties = tuple(
             with_noise_placement(
                 cfg,
@@ -87,7 +87,7 @@ class PSGJoint(Method[PSGJointConfig]):
 
     def party(self, ctx: PartyContext[PSGJointConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        net = filled_convnet(cfg.width, plan.stage.data, request.arrays, guard.device)
+        net = convnet_from_state(cfg.width, plan.stage.data, request.arrays, guard.device)
         share = plan.of(private.info.party)
         scale = Normalizer.standard(plan.stage.data)
         mechanism = ClippedGradientSum(

@@ -19,7 +19,8 @@ from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, DatasetInfo, Stage
 from fedsynth.methods.psg.gradient_matching import MatchedImages
 from fedsynth.methods.psg.psg import LAPTOP, PSG, PSGConfig
-from fedsynth.nn.gan.conv_generators import PriorGenerator, make_generator
+from fedsynth.nn.gan.common import make_generator
+from fedsynth.nn.gan.conv_generators import PriorGenerator
 
 LAPTOP_PRIOR = {**LAPTOP, "image_rate": 0.01}
 

@@ -31,7 +31,7 @@ from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import set_bytes
 from fedsynth.methods.psg.psg import pooled
 from fedsynth.methods.sinkhorn.transport import PointCloud, slope
-from fedsynth.nn.gan.conv_generators import make_generator
+from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction

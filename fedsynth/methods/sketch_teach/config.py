@@ -12,7 +12,7 @@ from fedsynth.core.types import Budget, DatasetInfo, Stage
 from fedsynth.methods.dpdc.condensation import NONE, WAYS, CondensationConfig
 from fedsynth.methods.sketch_teach.linear_teacher import multipliers
 from fedsynth.methods.sketch_teach.representation import Sketch
-from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, prior
+from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, find_prior
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 
 SHAPE = (1, 28, 28)
@@ -170,7 +170,7 @@ class Recipe:
         cells = round(chosen["cells"])
         parts = PARTS if cells == 1 else PARTS_WITH_CELLS
         return Recipe(
-            prior(automatic if cfg.prior == AUTO else cfg.prior),
+            find_prior(automatic if cfg.prior == AUTO else cfg.prior),
             Sketch(round(chosen["frequencies"]), pose == "slant", cfg.block == "corner"),
             cells,
             chosen["share"],

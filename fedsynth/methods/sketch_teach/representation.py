@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from fedsynth.nn.transforms.dct import below_the_diagonal, coefficients, images_of
-from fedsynth.nn.transforms.deskew import MOST, sheared, slants
+from fedsynth.nn.transforms.dct import dct, inverse_dct, low_frequency_triangle
+from fedsynth.nn.transforms.deskew import MAX_SLANT, shear, slants
 
 NORM, SLANT = 0.5, 0.5  # weights of an image's norm and slant beside those of its shape, 1
 FAINTEST = 0.2  # of its class's mean norm, which no sample falls below
@@ -31,7 +31,7 @@ class Sketch:
     def places(self) -> torch.Tensor:
         """Which coefficients of the block are looked at."""
         if self.corner:
-            return below_the_diagonal(self.frequencies)
+            return low_frequency_triangle(self.frequencies)
         return torch.arange(self.frequencies**2)
 
     @property
@@ -42,7 +42,7 @@ class Sketch:
     @property
     def longest(self) -> float:
         """The L2 norm that no point exceeds: 1.118, or 1.187 with slants."""
-        return math.sqrt(1 + NORM**2 + (SLANT * MOST if self.upright else 0.0) ** 2)
+        return math.sqrt(1 + NORM**2 + (SLANT * MAX_SLANT if self.upright else 0.0) ** 2)
 
     def points(self, pixels: torch.Tensor) -> torch.Tensor:
         """One row an image: [u, 0.5 t] and, with the slant s, 0.5 s.
@@ -54,9 +54,9 @@ class Sketch:
         rest = [NORM * t]
         if self.upright:
             s = slants(pixels)
-            pixels = sheared(pixels, -s)
+            pixels = shear(pixels, -s)
             rest.append(SLANT * s[:, None])
-        shapes = coefficients(pixels, self.frequencies)[:, self.places.to(pixels.device)]
+        shapes = dct(pixels, self.frequencies)[:, self.places.to(pixels.device)]
         return torch.cat([functional.normalize(shapes, dim=1), *rest], dim=1)
 
     def energy(self, means: torch.Tensor) -> torch.Tensor:
@@ -68,9 +68,9 @@ class Sketch:
         they want."""
         shapes = torch.zeros(len(points), self.frequencies**2)
         shapes[:, self.places] = points[:, : len(self.places)].float()
-        images = images_of(shapes, side).clamp_min(0)
+        images = inverse_dct(shapes, side).clamp_min(0)
         rest = points[:, len(self.places) :].float()
         if self.upright:
-            images = sheared(images, (rest[:, 1] / SLANT).clamp(-1.0, 1.0))
+            images = shear(images, (rest[:, 1] / SLANT).clamp(-1.0, 1.0))
         norms = side / NORM * rest[:, 0]
         return images, norms.clamp_min(FAINTEST * float(norms.mean().clamp_min(0)))

@@ -26,7 +26,7 @@ from fedsynth.methods.sketch_teach.linear_teacher import (
     gradient_factors,
     places_in,
 )
-from fedsynth.nn.classifiers.poolnet import AT_ONCE, train_pool_net
+from fedsynth.nn.classifiers.poolnet import INFERENCE_BATCH, train_pool_net
 from fedsynth.nn.transforms.augment import random_affine
 from fedsynth.nn.transforms.image_priors import elastic
 from fedsynth.privacy.outer_products import clipped_outer_sum
@@ -127,7 +127,7 @@ class SetSynthesizer:
         self.features = FeatureMap.fit(self.net, pool, cfg.scattering)
         rows = self.features(pool)
         with torch.inference_mode():
-            logits = [self.net(part.to(device)) for part in pool.split(AT_ONCE)]
+            logits = [self.net(part.to(device)) for part in pool.split(INFERENCE_BATCH)]
         self._start = first_head(rows, torch.cat(logits))
         own = len(models) * cfg.pool
         self._negatives = (rows[own:], places_in(names[own:], self.order))

@@ -1,4 +1,4 @@
-"""Classifiers that judge and that are trained under privacy: no batch norm anywhere."""
+"""ConvNet: the classifier that is trained under privacy and that evaluates synthetic data."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from torch import nn
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed
-from fedsynth.core.types import DatasetInfo
-
-Shape = tuple[int, int, int]
+from fedsynth.core.types import DatasetInfo, Shape
+from fedsynth.nn.classifiers.common import instance_norm
 
 
 class ConvNet(nn.Module):
-    """Three blocks of [3x3 convolution, instance norm, ReLU, 2x2 mean pool], then one linear layer.
+    """Three blocks of [3x3 convolution, instance norm, ReLU, 2x2 average pool] and a linear layer.
 
-    Instance norm is `GroupNorm` with one group a channel: every image is normalised by itself, so
-    the gradient of one record depends on that record alone, as differential privacy asks. An image
-    of 28 pixels is padded to 32 by the first convolution; `embed` gives the flattened features.
-    317,706 parameters at width 128 for 28x28x1 and ten classes.
+    Instance norm is `GroupNorm` with one group per channel: each image is normalised by itself, so
+    the gradient of a record depends on that record alone, as per-example clipping assumes. An image
+    of 28 pixels is padded to 32 by the first convolution. 317,706 parameters at width 128 for
+    28x28x1 and ten classes.
     """
 
     def __init__(self, width: int = 128, classes: int = 10, shape: Shape = (1, 28, 28)) -> None:
@@ -40,8 +39,8 @@ class ConvNet(nn.Module):
         self.flatten = nn.Flatten()
         self.classifier = nn.Linear(width * side * side, classes)
 
-    def in_order(self) -> tuple[nn.Module, ...]:
-        """The layers as `forward` calls them: see `models.chain`."""
+    def layer_sequence(self) -> tuple[nn.Module, ...]:
+        """The layers in the order of `forward`: see `nn.per_example.sequential`."""
         return self.features, self.flatten, self.classifier
 
     def embed(self, x: torch.Tensor) -> torch.Tensor:
@@ -56,32 +55,39 @@ class ConvNet(nn.Module):
 def _block(inputs: int, width: int, padding: int) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, width, kernel_size=3, padding=padding),
-        nn.GroupNorm(width, width),
+        instance_norm(width),
         nn.ReLU(),
         nn.AvgPool2d(2),
     )
 
 
+def build(shape: Shape, classes: int, width: int) -> nn.Module:
+    """See `classifiers.registry`."""
+    return ConvNet(width, classes, shape)
+
+
 def make_convnet(
     width: int, data: DatasetInfo | Shape, classes: int, *key_parts: object
 ) -> ConvNet:
-    """A `ConvNet` with PyTorch's default initialisation whose weights depend on the key alone."""
+    """A `ConvNet` with PyTorch's default initialisation, drawn from the random key alone."""
     shape = data.shape if isinstance(data, DatasetInfo) else data
     with default_seed(*key_parts):
         return ConvNet(width, classes, shape)
 
 
-def bare_convnet(width: int, data: DatasetInfo) -> ConvNet:
-    """A `ConvNet` over all classes of the data without memory, let alone values: to be measured, or
-    to be filled with a state after `to_empty`. Takes nothing from torch's global generator."""
+def empty_convnet(width: int, data: DatasetInfo) -> ConvNet:
+    """A `ConvNet` over all classes of the data on the meta device, without memory or values.
+
+    For counting parameters, or for loading a state after `to_empty`. Draws nothing from torch's
+    global generator."""
     with torch.device("meta"):
         return ConvNet(width, data.classes, data.shape)
 
 
-def filled_convnet(
+def convnet_from_state(
     width: int, data: DatasetInfo, state: Mapping[str, torch.Tensor], device: torch.device | str
 ) -> ConvNet:
-    """A `ConvNet` over all classes of the data with these values, as a copy of its own."""
-    net = bare_convnet(width, data).to_empty(device=device)
+    """A `ConvNet` over all classes of the data with a copy of these weights."""
+    net = empty_convnet(width, data).to_empty(device=device)
     net.load_state_dict(dict(state))
     return net

@@ -1,0 +1,1 @@
+"""Many small networks trained side by side, one batched product per layer."""

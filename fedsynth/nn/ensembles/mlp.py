@@ -1,4 +1,4 @@
-"""Many small perceptrons side by side: each learns from its own batch, by one product for all."""
+"""Many small perceptrons side by side, trained on batches of their own by batched products."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 
 class MLPStack(nn.Module):
-    """`nets` perceptrons with one hidden layer of rectifiers: rows [nets, n, inputs] in, scores
-    [nets, n] out. No net sees another's rows or weights, so each is a function of its own batches
-    alone, and the gradient of a sum of losses is every net's own. Weights start normal, of variance
-    2 / inputs, and biases at zero."""
+    """`nets` perceptrons with one hidden ReLU layer: rows [nets, n, inputs] to scores [nets, n].
+
+    Claim: each network is a function of its own batches alone, as no operation combines rows or
+    weights of two networks; the gradient of a sum of losses is therefore that of each network.
+    Weights are initialised normal with variance 2 / inputs, biases zero."""
 
     def __init__(self, nets: int, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -23,6 +24,6 @@ class MLPStack(nn.Module):
         self.second_bias = nn.Parameter(torch.zeros(nets, 1, 1))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """The score of each row by its own net."""
+        """The score of each row by the network it belongs to."""
         h = F.relu(torch.baddbmm(self.first_bias, rows, self.first))
         return torch.baddbmm(self.second_bias, h, self.second).squeeze(2)

@@ -1,6 +1,6 @@
-"""'Same' 5x5 convolutions of stride 2 as products of windows, there and back, channels last.
+"""'Same' 5x5 convolutions of stride 2 as products of windows, forward and backward, channels last.
 
-TensorFlow's 'same': one row and column of zeros before an image of even side, two behind.
+'Same' as in TensorFlow: one row and column of zeros before an image of even side, two behind.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ TAPS = KERNEL * KERNEL
 
 @lru_cache(maxsize=16)
 def valid_taps(side: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[positions, taps]: 1 where the tap of a 'same' stride-2 convolution meets the image."""
+    """[positions, taps]: 1 where the tap of a 'same' stride-2 convolution lies inside the image."""
     ones = torch.ones(1, side, side, 1, dtype=dtype, device=device)
     return windows(ones).view(-1, TAPS)
 
 
 @lru_cache(maxsize=16)
 def _phase_taps(device: torch.device) -> Tensor:
-    """Which of the 25 taps (25: none) leads from window (y, x) of 3x3 to the pixel of phase (a, b)
-    when the convolution is turned round, [3, 3, 2, 2] flat."""
+    """The tap (of 25; 25 for none) from output (y, x) of 3x3 to the pixel of phase (a, b) in the
+    transposed convolution, [3, 3, 2, 2] flat."""
     along: list[list[int | None]] = [[3, 4], [1, 2], [None, 0]]  # window row, phase -> tap row
     taps = [
         TAPS if y is None or x is None else y * KERNEL + x
@@ -50,19 +50,19 @@ def windows(images: Tensor) -> Tensor:
     return view.reshape(n, (side // 2) ** 2, TAPS * channels)
 
 
-def turned_round(slope: Tensor, weights: Tensor, teachers: int) -> Tensor:
+def input_gradient(gradient: Tensor, weights: Tensor, teachers: int) -> Tensor:
     """The gradient [n, 2s, 2s, in] of a convolution's input from that of its output.
 
-    `slope` [n, s + 2, s + 2, out] has a rim of zeros; `weights` [teachers, out, 25 in]. Every
-    output pixel feeds a 5x5 patch; seen from the input, each 2x2 block collects from 3x3 outputs,
-    so that one product with the rearranged weights does it."""
-    n, wide, _, out = slope.shape
+    `gradient` [n, s + 2, s + 2, out] has a border of zeros; `weights` [teachers, out, 25 in]. Each
+    output pixel depends on a 5x5 patch; conversely each 2x2 block of the input collects from 3x3
+    outputs, so one product with the rearranged weights suffices."""
+    n, wide, _, out = gradient.shape
     side, into = wide - 2, weights.shape[-1] // TAPS
     taps = F.pad(weights.view(teachers, out, TAPS, into).transpose(1, 2), (0, 0, 0, 0, 0, 1))
-    chosen = taps.index_select(1, _phase_taps(slope.device)).view(teachers, 9, 4, out, into)
+    chosen = taps.index_select(1, _phase_taps(gradient.device)).view(teachers, 9, 4, out, into)
     product = chosen.transpose(2, 3).reshape(teachers, 9 * out, 4 * into)
     row = wide * out
-    view = slope.as_strided((n, side, side, 3, 3 * out), (wide * row, row, out, row, 1))
+    view = gradient.as_strided((n, side, side, 3, 3 * out), (wide * row, row, out, row, 1))
     around = view.reshape(teachers, -1, 9 * out)
     blocks = torch.bmm(around, product).view(n, side, side, 2, 2 * into)
     return blocks.transpose(2, 3).reshape(n, 2 * side, 2 * side, into)

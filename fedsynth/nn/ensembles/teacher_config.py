@@ -1,4 +1,4 @@
-"""The sizes of DataLens's small discriminators, and fresh ones."""
+"""The sizes of DataLens's discriminators, and their initial parameters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ INIT_STD = 0.02
 
 
 @dataclass(frozen=True)
-class TeacherShape:
+class TeacherConfig:
     """The sizes of one teacher; the defaults are the published ones."""
 
     image: tuple[int, int, int]  # channels, height, width
     classes: int
-    batch: int  # images of either kind in a training step (m)
-    channels: int = 32  # of the second convolution, besides one a class
+    batch: int  # real images, and generated ones, in a training step (m)
+    channels: int = 32  # of the second convolution, besides one per class
     hidden: int = 256
 
     def __post_init__(self) -> None:
@@ -50,12 +50,12 @@ class TeacherShape:
 
     @property
     def flat(self) -> int:
-        """Numbers that enter the hidden layer."""
+        """Inputs of the hidden layer."""
         return self.second * (self.side // 4) ** 2
 
     @cached_property
     def parts(self) -> Mapping[str, tuple[int, ...]]:
-        """The parameters of one teacher, by name."""
+        """The shapes of the parameters of one teacher, by name."""
         return {
             "conv1": (self.first, TAPS * self.image[0]),
             "conv1_label": (TAPS, self.classes * self.first),
@@ -75,28 +75,28 @@ class TeacherShape:
 
     @property
     def parameters(self) -> int:
-        """How many numbers a teacher has."""
+        """The number of parameters of a teacher."""
         return sum(math.prod(part) for part in self.parts.values())
 
     def views(self, flat: Tensor, teachers: int) -> dict[str, Tensor]:
         """The parameters of a stack, [teachers, ...], as views of its flat memory."""
-        found, start = {}, 0
+        views, start = {}, 0
         for name, part in self.parts.items():
             size = teachers * math.prod(part)
-            found[name] = flat[start : start + size].view(teachers, *part)
+            views[name] = flat[start : start + size].view(teachers, *part)
             start += size
-        return found
+        return views
 
 
-def initial(
-    shape: TeacherShape, teachers: int, generator: torch.Generator, dtype: torch.dtype
+def initial_parameters(
+    shape: TeacherConfig, teachers: int, generator: torch.Generator, dtype: torch.dtype
 ) -> Tensor:
-    """Fresh parameters of a stack, flat: N(0, 0.02^2), convolutions cut off at two deviations."""
+    """Initial parameters of a stack, flat: N(0, 0.02^2), truncated at 0.04 in convolutions."""
     flat = torch.randn(teachers * shape.parameters, generator=generator).mul_(INIT_STD)
     for name, view in shape.views(flat, teachers).items():
         if name.startswith("conv") and not name.endswith("bias"):
-            while (far := view.abs() > 2 * INIT_STD).any():
-                view[far] = torch.randn(int(far.sum()), generator=generator) * INIT_STD
+            while (outside := view.abs() > 2 * INIT_STD).any():
+                view[outside] = torch.randn(int(outside.sum()), generator=generator) * INIT_STD
         elif name.endswith(("bias", "shift")):
             view.zero_()
         elif name.endswith("scale"):

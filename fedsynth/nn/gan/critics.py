@@ -1,7 +1,7 @@
-"""Critics of Wasserstein GANs: they score images given labels, and are trained on real records.
+"""Critics of Wasserstein GANs, which score images given labels and are trained on records.
 
-A critic is as private as the records it has seen. No layer mixes the images of a batch, so what a
-critic says of one image depends on that image, its label and the critic alone.
+A critic is as private as the records it was trained on. No layer mixes the images of a batch, so
+the score of an image depends on that image, its label and the critic alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.nn.spectral_norm import SpectralConv2d, SpectralEmbedding, SpectralLinear
+from fedsynth.nn.gan.spectral_norm import SpectralConv2d, SpectralEmbedding, SpectralLinear
 
 
 class ProjectionCritic(nn.Module):
     """GS-WGAN's critic: three strided convolutions of 5x5, then w . h + <embedding of label, h>.
 
-    Spectral norm on every weight. Pixels [n, c, height, width] and labels (positions) in, scores
+    Spectral norm on every weight. Pixels [n, c, height, width] and class indices in, scores
     [n] out. 1,071,105 parameters at width 64 for 28x28x1 and ten classes.
     """
 
@@ -51,8 +51,17 @@ def wasserstein_loss(
     penalty: float,
     drift: float,
 ) -> Tensor:
-    """mean D(fake) - mean D(real) + penalty mean (|slope of D between the two| - 1)^2
-    + drift mean D(real)^2; real and fake images share their labels, `mix` [n] lies in [0, 1]."""
+    """mean D(fake) - mean D(real) + penalty mean (|gradient of D| - 1)^2 + drift mean D(real)^2.
+
+    Args:
+        critic: D.
+        real: Images of records.
+        fake: Generated images with the same labels.
+        labels: Class indices of both.
+        mix: Weights [n] in [0, 1] of the real image in the point where the gradient is taken.
+        penalty: Weight of the gradient penalty.
+        drift: Weight of the drift term.
+    """
     scores = critic(torch.cat([real, fake]), torch.cat([labels, labels]))
     on_real, on_fake = scores.chunk(2)
     loss = on_fake.mean() - on_real.mean() + drift * on_real.square().mean()
@@ -60,13 +69,13 @@ def wasserstein_loss(
         weights = mix.view(-1, 1, 1, 1)
         between = (weights * real + (1 - weights) * fake).requires_grad_()
         total = critic(between, labels).sum()
-        (slope,) = torch.autograd.grad(total, between, create_graph=True)
-        loss = loss + penalty * (slope.flatten(1).norm(dim=1) - 1).square().mean()
+        (gradient,) = torch.autograd.grad(total, between, create_graph=True)
+        loss = loss + penalty * (gradient.flatten(1).norm(dim=1) - 1).square().mean()
     return loss
 
 
 def upstream_gradients(critic: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """For each image, the gradient of -D(image, label) at it: what a generator would learn from."""
+    """The gradient of -D(image, label) at each image, from which a generator learns."""
     images = images.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(-critic(images, labels).sum(), images)
-    return slope
+    (gradient,) = torch.autograd.grad(-critic(images, labels).sum(), images)
+    return gradient

@@ -1,4 +1,4 @@
-"""Generators and discriminators of linear layers, as the early private GANs have them."""
+"""Generators and discriminators of linear layers, as in the early private GANs."""
 
 from __future__ import annotations
 
@@ -8,44 +8,52 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedsynth.nn.gan.conv_generators import Shape, with_labels
+from fedsynth.core.types import Shape
+from fedsynth.nn.gan.common import with_labels
 
 
 class MLPGenerator(nn.Module):
-    """Codes and labels (positions) in, pixels in [0, 1] out: [n, c, h, w]. With `norm`, batch norm
-    over what is drawn at once in training and running statistics in evaluation; no record passes
-    through it. With one class, labels are not looked at."""
+    """Latent vectors and class indices in, pixels in [0, 1] out: [n, c, h, w].
+
+    With `norm`, batch norm over the generated images of a call in training and running statistics
+    in evaluation; no record passes through it. With one class, labels are ignored."""
 
     def __init__(
-        self, code: int, classes: int, shape: Shape, hidden: Sequence[int], *, norm: bool = False
+        self,
+        latent_size: int,
+        classes: int,
+        shape: Shape,
+        hidden: Sequence[int],
+        *,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         self.classes, self.shape = classes, shape
         layers: list[nn.Module] = []
-        width = code + (classes if classes > 1 else 0)
+        width = latent_size + (classes if classes > 1 else 0)
         for size in hidden:
             layers += [nn.Linear(width, size), *([nn.BatchNorm1d(size)] if norm else []), nn.ReLU()]
             width = size
-        self.layers = _started(nn.Sequential(*layers, nn.Linear(width, math.prod(shape))))
+        self.layers = _initialise(nn.Sequential(*layers, nn.Linear(width, math.prod(shape))))
 
-    def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Images of these codes and labels."""
+    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:
+        """The images of these latent vectors and labels."""
         if self.classes > 1:
-            codes = with_labels(codes, labels, self.classes)
-        return torch.sigmoid(self.layers(codes)).unflatten(1, self.shape)
+            latents = with_labels(latents, labels, self.classes)
+        return torch.sigmoid(self.layers(latents)).unflatten(1, self.shape)
 
 
 def mlp_discriminator(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
-    """Rows of numbers in, one score a row out [n, 1]; records do not meet in it."""
+    """Rows of numbers in, one score per row out [n, 1]; each score depends on its row alone."""
     layers: list[nn.Module] = []
     for size in hidden:
         layers += [nn.Linear(inputs, size), nn.ReLU()]
         inputs = size
-    return _started(nn.Sequential(*layers, nn.Linear(inputs, 1)))
+    return _initialise(nn.Sequential(*layers, nn.Linear(inputs, 1)))
 
 
-def _started(layers: nn.Sequential) -> nn.Sequential:
-    """Normal weights of variance 2 / inputs and no biases: images differ from the start."""
+def _initialise(layers: nn.Sequential) -> nn.Sequential:
+    """The layers with normal weights of variance 2 / inputs and biases of zero."""
     for layer in layers:
         if isinstance(layer, nn.Linear) and not layer.weight.is_meta:
             nn.init.normal_(layer.weight, std=math.sqrt(2 / layer.in_features))
@@ -54,5 +62,5 @@ def _started(layers: nn.Sequential) -> nn.Sequential:
 
 
 def rows_with_labels(images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """What a conditional discriminator reads: pixels and a one-hot label, [n, pixels + classes]."""
+    """Inputs of a conditional discriminator: pixels and one-hot labels, [n, pixels + classes]."""
     return with_labels(images.flatten(1), labels, classes)

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsynth.core.errors import UserError
-from fedsynth.nn.gan.conv_generators import Shape, pixel_norm, with_labels
-from fedsynth.nn.spectral_norm import SpectralConv2d, SpectralLinear
+from fedsynth.core.types import Shape
+from fedsynth.nn.gan.common import pixel_norm, with_labels
+from fedsynth.nn.gan.spectral_norm import SpectralConv2d, SpectralLinear
 
 _EPS = 1e-10
 
@@ -16,13 +17,13 @@ _EPS = 1e-10
 class ResNetGenerator(nn.Module):
     """A linear layer, three residual blocks that double the sides, one convolution, sigmoid.
 
-    Codes and labels (positions) in, pixels in [0, 1] out. 3,826,177 parameters for 28x28x1 and ten
-    classes at the published depth of 256 channels. For images of 28 pixels the last convolution
+    Latent vectors and class indices in, pixels in [0, 1] out. 3,826,177 parameters for 28x28x1 and
+    ten classes at the published depth of 256 channels. For images of 28 pixels the last convolution
     has no padding and the last two rows and columns are dropped.
     """
 
     def __init__(
-        self, code: int = 10, classes: int = 10, shape: Shape = (1, 28, 28), depth: int = 256
+        self, latent_size: int = 10, classes: int = 10, shape: Shape = (1, 28, 28), depth: int = 256
     ) -> None:
         super().__init__()
         channels, height, width = shape
@@ -32,19 +33,19 @@ class ResNetGenerator(nn.Module):
             )
         self.classes, self.side = classes, height
         self.start = (depth, 4, 4)
-        self.dense = SpectralLinear(code + classes, depth * 4 * 4)
+        self.dense = SpectralLinear(latent_size + classes, depth * 4 * 4)
         self.blocks = nn.Sequential(*(_Block(depth) for _ in range(3)))
         self.last = SpectralConv2d(depth, channels, 3, padding=0 if height == 28 else 1)
 
-    def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Images of these codes and labels."""
-        x = self.dense(with_labels(codes, labels, self.classes)).unflatten(1, self.start)
+    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:
+        """The images of these latent vectors and labels."""
+        x = self.dense(with_labels(latents, labels, self.classes)).unflatten(1, self.start)
         x = self.blocks(pixel_norm(F.relu(x), _EPS))
         return torch.sigmoid(self.last(x))[:, :, : self.side, : self.side]
 
 
 class _Block(nn.Module):
-    """Norm, doubling, two convolutions with a norm between, beside a doubled 1x1 convolution."""
+    """Norm, upsampling and two convolutions, with a 1x1 convolution as the shortcut."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -53,11 +54,11 @@ class _Block(nn.Module):
         self.beside = SpectralConv2d(depth, depth, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output at twice the sides."""
-        h = self.first(_doubled(pixel_norm(x, _EPS)))
+        """The output of the block, at twice the sides."""
+        h = self.first(_upsample(pixel_norm(x, _EPS)))
         h = self.second(F.relu(pixel_norm(h, _EPS)))
-        return h + self.beside(_doubled(x))
+        return h + self.beside(_upsample(x))
 
 
-def _doubled(x: Tensor) -> Tensor:
+def _upsample(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=2, mode="nearest")

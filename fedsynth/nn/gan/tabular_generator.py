@@ -1,4 +1,4 @@
-"""A generator of rows of numbers: tables with their categories spread out, or codes."""
+"""A generator of rows of numbers: tables with one-hot categories, or latent vectors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedsynth.nn.gan.conv_generators import with_labels
+from fedsynth.nn.gan.common import with_labels
 
-WIDTHS = (200, 500, 500, 200)  # DP-MERF's generator for data that are no images
+WIDTHS = (200, 500, 500, 200)  # of DP-MERF's generator of tables
 
 
-class RowGenerator(nn.Module):
-    """Linear layers with batch norm and ReLU between them: codes and labels in, rows out.
+class TabularGenerator(nn.Module):
+    """Linear layers with batch norm and ReLU: latent vectors and class indices in, rows out.
 
-    `numbers` of the outputs come through a sigmoid, each group of `categories` through a softmax.
-    No record passes through its batch norm; sample in evaluation mode."""
+    The first `numbers` outputs pass a sigmoid, each group of `categories` a softmax. No record
+    passes through its batch norm; sample in evaluation mode."""
 
     def __init__(
         self,
-        code: int,
+        latent_size: int,
         classes: int,
         numbers: int,
         categories: Sequence[int] = (),
@@ -29,15 +29,15 @@ class RowGenerator(nn.Module):
         super().__init__()
         self.classes, self.numbers, self.categories = classes, numbers, list(categories)
         layers: list[nn.Module] = []
-        before = code + classes
+        inputs = latent_size + classes
         for width in widths:
-            layers += [nn.Linear(before, width), nn.BatchNorm1d(width), nn.ReLU()]
-            before = width
-        self.layers = nn.Sequential(*layers, nn.Linear(before, numbers + sum(categories)))
+            layers += [nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU()]
+            inputs = width
+        self.layers = nn.Sequential(*layers, nn.Linear(inputs, numbers + sum(categories)))
 
-    def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Rows [n, numbers + categories] of these codes and labels (positions 0..classes-1)."""
-        x = self.layers(with_labels(codes, labels, self.classes))
-        spread = x[:, self.numbers :].split(self.categories, dim=1) if self.categories else ()
-        parts = [x[:, : self.numbers].sigmoid(), *(part.softmax(dim=1) for part in spread)]
+    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:
+        """The rows [n, numbers + categories] of these latent vectors and class indices."""
+        x = self.layers(with_labels(latents, labels, self.classes))
+        categories = x[:, self.numbers :].split(self.categories, dim=1) if self.categories else ()
+        parts = [x[:, : self.numbers].sigmoid(), *(part.softmax(dim=1) for part in categories)]
         return torch.cat(parts, dim=1)

@@ -1,4 +1,4 @@
-"""The first block of a convolutional classifier as one layer: most of the time is spent here."""
+"""The first block of a convolutional classifier as one layer, which takes most of the time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsynth.nn.per_example.gradient_rows import Dense, Rows
+from fedsynth.nn.per_example.gradient_rows import Dense, PerExampleGradient
 from fedsynth.nn.per_example.layers import Layer, add, aten, norm_channels, weights_of
 
-_CACHED = 1 << 19  # numbers of an activation worked on at a time where it is reused at once
+_CACHED_FLOATS = (
+    1 << 19
+)  # of an activation that is processed at a time, so that it stays in the cache
 
 
 class FusedConvNormReluPool(Layer):
@@ -19,9 +21,9 @@ class FusedConvNormReluPool(Layer):
 
     An image has few channels, so the patches under the kernel are few rows: with the patches
     centred, the mean of the convolution is zero, its variance is a small quadratic form in their
-    covariance, and convolution and norm together are one small matrix a record. All gradients
+    covariance, and convolution and norm together are one small matrix per record. All gradients
     follow from one product of the patches with the masked gradient at the ReLU. Positions are kept
-    in the order (place in the pool window, window), so that pooling adds contiguous blocks.
+    in the order (position in the pool window, window), so that pooling adds contiguous blocks.
 
     The convolution's bias cancels in the norm: its gradient is exactly zero.
     """
@@ -82,21 +84,21 @@ class FusedConvNormReluPool(Layer):
         self.product = product.to(g.dtype).transpose(1, 2)
         return g
 
-    def record_gradients(self) -> list[Rows]:
+    def per_example_gradients(self) -> list[PerExampleGradient]:
         along, shifts = self.product[:, :, :-1], self.product[:, :, -1].clone()
         scales = self.rstd * (along * self.flat).sum(2)
         kernel = along - (scales * self.rstd).unsqueeze(2) * self.moved
         kernel = (kernel * self.gain.unsqueeze(2)).view(-1, *self.kernel.shape)
-        found = [kernel]
+        gradients = [kernel]
         if self.bias is not None:
-            found.append(torch.zeros_like(shifts))
-        found += [scales, shifts] if self.affine else []
-        return [Dense(rows) for rows in found]
+            gradients.append(torch.zeros_like(shifts))
+        gradients += [scales, shifts] if self.affine else []
+        return [Dense(rows) for rows in gradients]
 
     def _parts(self) -> list[slice]:
-        """Runs of records whose activations fit a core's cache together."""
-        at_once = max(1, _CACHED // self.y[0].numel())
-        return [slice(i, i + at_once) for i in range(0, len(self.y), at_once)]
+        """Slices of records whose activations together fit a core's cache."""
+        count = max(1, _CACHED_FLOATS // self.y[0].numel())
+        return [slice(i, i + count) for i in range(0, len(self.y), count)]
 
     def sides(self, shape: Sequence[int]) -> tuple[int, int]:
         """Height and width of the convolution of an image of this shape."""
@@ -109,7 +111,7 @@ class FusedConvNormReluPool(Layer):
         return height, width
 
     def _patches(self, x: Tensor) -> tuple[Tensor, int, int]:
-        """What lies under each place of the kernel, centred, and a row of ones below."""
+        """The centred patch under each position of the kernel, and a row of ones below."""
         c, kh, kw = self.kernel.shape[1:]
         pad_h, pad_w = self.padding
         padded = F.pad(x, (pad_w, pad_w, pad_h, pad_h)).contiguous()

@@ -1,4 +1,4 @@
-"""The gradients of one weight for every record of a batch, written out or as outer products."""
+"""Per-example gradients of one weight, materialised or as outer products."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 
-class Rows(ABC):
-    """The gradients of one weight for every record of a batch."""
+class PerExampleGradient(ABC):
+    """The gradients of one weight, one per record of a batch."""
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -21,11 +21,11 @@ class Rows(ABC):
 
     @abstractmethod
     def drop(self, records: Tensor) -> None:
-        """Make the gradients of these records (a mask) zero, whatever they were."""
+        """Set the gradients of the records in this mask to zero, also where they are not finite."""
 
 
-class Dense(Rows):
-    """All gradients written out: [batch, *weight.shape]."""
+class Dense(PerExampleGradient):
+    """Materialised gradients: [batch, *weight.shape]."""
 
     def __init__(self, dense: Tensor) -> None:
         self.dense = dense
@@ -41,8 +41,10 @@ class Dense(Rows):
         self.dense[records] = 0
 
 
-class Outer(Rows):
-    """Gradients that are outer products of two vectors a record, never written out."""
+class OuterProduct(PerExampleGradient):
+    """Gradients that are outer products of two vectors per record, never materialised.
+
+    This is the gradient of a linear layer; its norm is the product of the two vectors' norms."""
 
     def __init__(self, left: Tensor, right: Tensor) -> None:
         self.left, self.right = left, right

@@ -1,5 +1,4 @@
-"""The gradient of plain training, and plain answers, by hand-written layers where a network allows
-it and the plain network elsewhere."""
+"""Gradients of plain training, and logits: hand-written layers where possible, else autograd."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels of a batch to one loss a record, each a function of its record alone."""
+"""Maps outputs and labels of a batch to one loss per record, a function of that record alone."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -30,47 +29,58 @@ def loss_and_gradients(
     compute: torch.dtype | None = None,
     chunk: int = 128,
 ) -> tuple[Tensor, list[Tensor]]:
-    """The mean loss of a batch and its gradient, as `loss(...).mean().backward()` would give them.
+    """The mean loss of a batch and its gradient, as by `loss(...).mean().backward()`.
 
-    One tensor a parameter that requires grad, in the order of `model.parameters()`. For our
-    classifiers on a CPU about one and a half times as fast as automatic differentiation, and more
-    than twice with `compute=torch.bfloat16`; the same thing (under autocast) for any other network.
-    No privacy here: see `privacy.clipping`.
+    Not private: see `privacy.clipping` for clipped gradients. For the project's classifiers on a
+    CPU about one and a half times as fast as automatic differentiation, and more than twice with
+    `compute=torch.bfloat16`; any other network runs under autograd (and autocast).
+
+    Args:
+        model: The network.
+        images: Its inputs, [batch, ...].
+        labels: Targets of the loss, [batch] or [batch, classes].
+        loss: One loss per record.
+        compute: Type of matrix products and convolutions, by default that of the weights.
+        chunk: Records per pass, so that activations stay in the cache.
+
+    Returns:
+        The loss, and one tensor per parameter that requires grad, in the order of
+        `model.parameters()`.
     """
-    chain = _chain(model, images, compute)
-    if chain is None:
+    layers = _layers(model, images, compute)
+    if layers is None:
         weights = [p for p in model.parameters() if p.requires_grad]
-        coarse = torch.autocast(images.device.type, compute) if compute else nullcontext()
-        with coarse:
+        precision = torch.autocast(images.device.type, compute) if compute else nullcontext()
+        with precision:
             outputs = model(images)
         mean = loss(outputs.to(weights[0].dtype), labels).mean()
         return mean.detach(), list(torch.autograd.grad(mean, weights))
-    mean = chain.weights[0].new_zeros(())
+    mean = layers.weights[0].new_zeros(())
     totals: dict[int, Tensor] = {}
     for x, y in zip(images.split(chunk), labels.split(chunk), strict=True):
-        losses, slope = loss_and_slope(chain.forward(x), y, loss)
-        chain.backward(slope.div_(len(images)))
+        losses, gradient = loss_and_output_gradient(layers.forward(x), y, loss)
+        layers.backward(gradient.div_(len(images)))
         mean += losses.sum() / len(images)
-        for weight, part in zip(chain.weights, chain.gradients(), strict=True):
-            so_far = totals.setdefault(id(weight), part)
-            if so_far is not part:
-                so_far.add_(part)
-    return mean, [totals[id(w)] for w in chain.parameters]
+        for weight, part in zip(layers.weights, layers.summed_gradients(), strict=True):
+            total = totals.setdefault(id(weight), part)
+            if total is not part:
+                total.add_(part)
+    return mean, [totals[id(w)] for w in layers.parameters]
 
 
 @torch.no_grad()
 def logits(model: nn.Module, images: Tensor, *, chunk: int = 50) -> Tensor:
     """`model(images)` without a graph, by hand-written layers where that is faster."""
-    chain = _chain(model, images)
-    if chain is None:
+    layers = _layers(model, images)
+    if layers is None:
         return model(images)
-    return torch.cat([chain.forward(x, keep=False) for x in images.split(chunk)])
+    return torch.cat([layers.forward(x, keep=False) for x in images.split(chunk)])
 
 
-def _chain(
+def _layers(
     model: nn.Module, images: Tensor, compute: torch.dtype | None = None
 ) -> LayerSequence | None:
-    """The hand-written layers, where there are any and they are the faster way: on a CPU."""
+    """The hand-written layers, where they exist and are faster: on a CPU."""
     weight = next(model.parameters(), None)
     if weight is None or weight.device.type != "cpu":
         return None
@@ -80,10 +90,10 @@ def _chain(
         return None
 
 
-def loss_and_slope(logits: Tensor, labels: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-    """The loss of each record and the gradient of its own loss at its outputs."""
+def loss_and_output_gradient(logits: Tensor, labels: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """The loss of each record, and its gradient at the outputs of that record."""
     outputs = logits.detach().requires_grad_()
     with torch.enable_grad():
         losses = loss(outputs, labels)
-        (slope,) = torch.autograd.grad(losses.sum(), outputs)
-    return losses.detach(), slope
+        (gradient,) = torch.autograd.grad(losses.sum(), outputs)
+    return losses.detach(), gradient

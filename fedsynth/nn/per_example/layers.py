@@ -1,14 +1,12 @@
-"""Hand-written forward and backward of the layers our classifiers are made of.
+"""Hand-written forward and backward passes of the layers of the classifiers.
 
-Each layer can say, after one forward and one backward of the activations, what the gradient of
-every single record is (for clipping) or their sum (for plain training). Automatic differentiation
-computes neither the first cheaply nor the second quickly: on a CPU most of its time goes into
-norms, pools and copies, not into convolutions.
+After one forward and one backward pass of the activations, each layer gives the gradient of every
+record (for clipping) or their sum (for plain training).
 
-The rules that make it fast, all measured: NCHW only; convolutions, also those of per-record weight
-gradients (one group a record), by the convolution kernels and never by a float32 matmul; pools as
-sums of views; the norm of a whole batch as one image of many channels, so that its affine gradients
-come out per record.
+What makes them fast, each measured: NCHW only; convolutions, including those of per-example weight
+gradients (one group per record), by the convolution kernels and never by a float32 matmul; pools as
+sums of views; the norm of a batch as one image of many channels, so that its affine gradients come
+out per record.
 """
 
 from __future__ import annotations
@@ -21,17 +19,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from fedsynth.nn.per_example.gradient_rows import Dense, Outer, Rows
+from fedsynth.nn.per_example.gradient_rows import Dense, OuterProduct, PerExampleGradient
 
 aten = torch.ops.aten
 
 
 class Layer(ABC):
-    """One step of a chain. `forward` keeps what `backward` needs, `backward` what gradients need;
-    it may overwrite the former, so it runs once a forward.
+    """One layer of a sequence.
 
-    Matrix products and convolutions run in `compute` (bfloat16 or the weights' own type), all else
-    in the weights' type; gradients come in the weights' type.
+    `forward` keeps what `backward` needs, and `backward` what the gradients need. `backward` may
+    overwrite what `forward` kept, so it runs once per forward. Matrix products and convolutions run
+    in `compute` (bfloat16 or the type of the weights), all else in the type of the weights, which
+    is also that of the gradients.
     """
 
     weights: tuple[Tensor, ...] = ()
@@ -42,35 +41,39 @@ class Layer(ABC):
 
     @abstractmethod
     def backward(self, g: Tensor, onward: bool) -> Tensor:
-        """The gradient at the input from that at the output; anything when not `onward`."""
+        """The gradient at the input from that at the output; undefined unless `onward`."""
 
-    def record_gradients(self) -> list[Rows]:
-        """For each of `weights`, the gradients of all records of the batch."""
+    def per_example_gradients(self) -> list[PerExampleGradient]:
+        """The gradients of all records of the batch, for each of `weights`."""
         return []
 
-    def gradients(self) -> list[Tensor]:
-        """For each of `weights`, the gradient summed over the batch."""
-        return [rows.dense.sum(0) for rows in self.record_gradients() if isinstance(rows, Dense)]
+    def summed_gradients(self) -> list[Tensor]:
+        """The gradient summed over the batch, for each of `weights`."""
+        return [
+            rows.dense.sum(0) for rows in self.per_example_gradients() if isinstance(rows, Dense)
+        ]
 
 
 class Convolution(Layer):
-    """`nn.Conv2d` with one group. Where a norm `cancels` its bias, the bias is left out, and its
-    gradient is exactly zero. With `summed`, the gradient summed over the batch comes along with the
-    one at the input, which saves the kernels a reordering."""
+    """`nn.Conv2d` with one group.
+
+    Where a following norm cancels the bias (`bias_cancels`), the bias is left out and its gradient
+    is exactly zero. With `summed`, the gradient summed over the batch is computed together with
+    that at the input, which saves the kernels a reordering."""
 
     def __init__(
         self,
         module: nn.Conv2d,
         compute: torch.dtype,
-        cancels: bool = False,
+        bias_cancels: bool = False,
         summed: bool = False,
     ) -> None:
         self.summed = summed
         self.weights = weights_of(module)
         self.compute = compute
         self.kernel = module.weight.detach().to(compute).contiguous()
-        self.has_bias, self.cancels = module.bias is not None, cancels
-        used = None if cancels else module.bias
+        self.has_bias, self.bias_cancels = module.bias is not None, bias_cancels
+        used = None if bias_cancels else module.bias
         self.bias = None if used is None else used.detach().to(compute)
         self.stride, self.padding, self.dilation = module.stride, module.padding, module.dilation
 
@@ -82,7 +85,7 @@ class Convolution(Layer):
     def backward(self, g: Tensor, onward: bool) -> Tensor:
         self.g = g.to(self.compute)
         if self.has_bias:
-            self.g_sums = g.new_zeros(g.shape[:2]) if self.cancels else g.sum((2, 3))
+            self.g_sums = g.new_zeros(g.shape[:2]) if self.bias_cancels else g.sum((2, 3))
         if self.summed:
             rest = (self.stride, self.padding, self.dilation, False, (0, 0), 1)
             back, self.total, _ = aten.convolution_backward(
@@ -95,17 +98,19 @@ class Convolution(Layer):
         back = conv2d_input(size, self.kernel, self.g, self.stride, self.padding, self.dilation)
         return back.to(g.dtype)
 
-    def record_gradients(self) -> list[Rows]:
+    def per_example_gradients(self) -> list[PerExampleGradient]:
         batch = len(self.x)
-        rows = self._kernel_gradient(
+        kernels = self._kernel_gradient(
             self.x.reshape(1, -1, *self.x.shape[2:]),
             self.g.reshape(1, -1, *self.g.shape[2:]),
             batch,
         )
-        found: list[Rows] = [Dense(rows.view(batch, *self.kernel.shape).to(self.weights[0].dtype))]
-        return [*found, Dense(self.g_sums)] if self.has_bias else found
+        gradients: list[PerExampleGradient] = [
+            Dense(kernels.view(batch, *self.kernel.shape).to(self.weights[0].dtype))
+        ]
+        return [*gradients, Dense(self.g_sums)] if self.has_bias else gradients
 
-    def gradients(self) -> list[Tensor]:
+    def summed_gradients(self) -> list[Tensor]:
         total = self.total if self.summed else self._kernel_gradient(self.x, self.g, 1)
         total = total.to(self.weights[0].dtype)
         return [total, self.g_sums.sum(0)] if self.has_bias else [total]
@@ -117,7 +122,7 @@ class Convolution(Layer):
 
 
 class Norm(Layer):
-    """`nn.GroupNorm`, and instance norm as the case of one group a channel."""
+    """`nn.GroupNorm`, and instance norm as the case of one group per channel."""
 
     def __init__(self, module: nn.GroupNorm | nn.InstanceNorm2d) -> None:
         self.weights = weights_of(module)
@@ -146,7 +151,7 @@ class Norm(Layer):
         self.rows = [r.view(len(g), -1) for r in (scales, shifts)] if affine else []
         return back
 
-    def record_gradients(self) -> list[Rows]:
+    def per_example_gradients(self) -> list[PerExampleGradient]:
         return [Dense(rows) for rows in self.rows]
 
 
@@ -161,7 +166,7 @@ class Relu(Layer):
         return aten.threshold_backward(g, self.y, 0)
 
 
-class MeanPool(Layer):
+class AveragePool(Layer):
     """`nn.AvgPool2d` with windows that do not overlap."""
 
     def __init__(self, module: nn.AvgPool2d) -> None:
@@ -205,7 +210,7 @@ class Flatten(Layer):
 
 
 class Linear(Layer):
-    """`nn.Linear` on one vector a record. Always in the weights' own type: it is never the cost."""
+    """`nn.Linear` on one vector per record, in the type of the weights: its cost is small."""
 
     def __init__(self, module: nn.Linear) -> None:
         self.weights = weights_of(module)
@@ -220,32 +225,32 @@ class Linear(Layer):
         self.g = g
         return g @ self.matrix if onward else g
 
-    def record_gradients(self) -> list[Rows]:
-        found: list[Rows] = [Outer(self.g, self.x)]
-        return [*found, Dense(self.g.clone())] if self.bias is not None else found
+    def per_example_gradients(self) -> list[PerExampleGradient]:
+        gradients: list[PerExampleGradient] = [OuterProduct(self.g, self.x)]
+        return [*gradients, Dense(self.g.clone())] if self.bias is not None else gradients
 
-    def gradients(self) -> list[Tensor]:
+    def summed_gradients(self) -> list[Tensor]:
         total = self.g.t() @ self.x
         return [total, self.g.sum(0)] if self.bias is not None else [total]
 
 
 def norm_groups(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
-    """Over how many groups of channels a norm takes its means."""
+    """The number of groups of channels over which a norm takes its means."""
     return module.num_groups if isinstance(module, nn.GroupNorm) else module.num_features
 
 
 def norm_channels(module: nn.GroupNorm | nn.InstanceNorm2d) -> int:
-    """How many channels a norm expects."""
+    """The number of channels that a norm expects."""
     return module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
 
 
 def weights_of(module: nn.Module) -> tuple[Tensor, ...]:
-    """The weights a module itself owns."""
+    """The weights of a module itself, without those of its parts."""
     return tuple(weight for weight in module._parameters.values() if weight is not None)
 
 
 def add(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors of one shape, in a new one."""
+    """The sum of tensors of one shape, in new memory."""
     if len(terms) == 1:
         return terms[0].clone()
     total = terms[0] + terms[1]

@@ -1,4 +1,4 @@
-"""A network read as a chain of hand-written layers: forward, one backward, all gradients."""
+"""A network as a sequence of hand-written layers: forward, one backward, all gradients."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from fedsynth.nn.per_example.fused_first_block import FusedConvNormReluPool
-from fedsynth.nn.per_example.gradient_rows import Rows
+from fedsynth.nn.per_example.gradient_rows import PerExampleGradient
 from fedsynth.nn.per_example.layers import (
+    AveragePool,
     Convolution,
     Flatten,
     Layer,
     Linear,
-    MeanPool,
     Norm,
     Relu,
     norm_groups,
@@ -29,16 +29,23 @@ _ON_PLANES = (nn.Conv2d, nn.AvgPool2d, *_NORMS)
 
 
 class UnsupportedModel(Exception):
-    """This network cannot be run layer by layer; the text says why."""
+    """A network that cannot be run layer by layer; the text gives the reason."""
 
 
 class LayerSequence:
-    """The layers of a network in the order they run, each used once and each hand-written.
+    """The layers of a network in the order of execution, each used once and each hand-written.
 
-    `weights` are those of `model` at this moment in the order of the layers, `parameters` the same
-    in the order of `model.parameters()`. `shape` is that of one record, since some layers are only
-    possible for some shapes. A `summed` chain is quicker where only `gradients` will be asked for.
-    Raises `UnsupportedModel` where automatic differentiation has to do the work.
+    `weights` are the present weights of the model in the order of the layers, `parameters` the same
+    in the order of `model.parameters()`.
+
+    Args:
+        model: The network.
+        shape: Shape of one record, on which the choice of layers depends.
+        compute: Type of matrix products and convolutions.
+        summed: Prepare for `summed_gradients` only, which is faster.
+
+    Raises:
+        UnsupportedModel: The network needs automatic differentiation.
     """
 
     def __init__(
@@ -51,7 +58,7 @@ class LayerSequence:
         for part in model.modules():
             if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
                 raise UnsupportedModel(f"its {type(part).__name__} has hooks")
-        modules = [m for m in _in_order(model) if type(m) is not nn.Identity]
+        modules = [m for m in _leaves(model) if type(m) is not nn.Identity]
         for module in modules:
             _check(module)
         _check_planes(modules, shape)
@@ -60,16 +67,16 @@ class LayerSequence:
         if block is not None:
             self.layers.append(block)
             modules = modules[4:]
-        for module, after in zip_longest(modules, modules[1:]):
-            self.layers.append(_layer(module, after, compute, summed))
+        for module, following in zip_longest(modules, modules[1:]):
+            self.layers.append(_layer(module, following, compute, summed))
         self.weights = [weight for layer in self.layers for weight in layer.weights]
         self.parameters = list(model.parameters())
         _check_weights(self.parameters, self.weights)
 
     @torch.no_grad()
     def forward(self, x: Tensor, keep: bool = True) -> Tensor:
-        """The logits of a batch. With `keep` unset nothing stays for a backward pass, so that
-        memory still in the cache is used again."""
+        """The logits of a batch. Without `keep` nothing is stored for a backward pass, so that
+        memory that is still in the cache is reused."""
         x = x.to(self.weights[0].dtype)
         if isinstance(self.layers[0], Relu):
             x = x.clone()
@@ -79,33 +86,35 @@ class LayerSequence:
 
     @torch.no_grad()
     def backward(self, g: Tensor) -> None:
-        """Take the gradient at the logits back through all layers; then ask them for theirs."""
+        """Propagate the gradient at the logits back through all layers."""
         for layer in reversed(self.layers):
             g = layer.backward(g, onward=layer is not self.layers[0])
 
     @torch.no_grad()
-    def record_gradients(self) -> list[Rows]:
-        """For each of `weights`, the gradients of all records of the last batch."""
-        return [rows for layer in self.layers for rows in layer.record_gradients()]
+    def per_example_gradients(self) -> list[PerExampleGradient]:
+        """The gradients of all records of the last batch, for each of `weights`."""
+        return [rows for layer in self.layers for rows in layer.per_example_gradients()]
 
     @torch.no_grad()
-    def gradients(self) -> list[Tensor]:
-        """For each of `weights`, the gradient summed over the last batch."""
-        return [total for layer in self.layers for total in layer.gradients()]
+    def summed_gradients(self) -> list[Tensor]:
+        """The gradient summed over the last batch, for each of `weights`."""
+        return [total for layer in self.layers for total in layer.summed_gradients()]
 
 
-def _in_order(model: nn.Module) -> list[nn.Module]:
-    """The leaf modules of a network whose forward only calls one after the other."""
+def _leaves(model: nn.Module) -> list[nn.Module]:
+    """The leaf modules of a network whose forward calls them one after the other.
+
+    A network that `fx` cannot or need not trace lists its layers in `layer_sequence()`."""
     if type(model) is nn.Sequential:
-        return [leaf for part in model for leaf in _in_order(part)]
+        return [leaf for part in model for leaf in _leaves(part)]
     if not model._modules:
         return [model]
-    owner = _owner(model, "in_order")
-    if owner is not None and owner is _owner(model, "forward"):  # no subclass changed `forward`
-        return [leaf for part in owner.in_order(model) for leaf in _in_order(part)]
+    owner = _owner(model, "layer_sequence")
+    if owner is not None and owner is _owner(model, "forward"):  # no subclass overrides `forward`
+        return [leaf for part in owner.layer_sequence(model) for leaf in _leaves(part)]
     try:
         nodes = list(fx.Tracer().trace(model).nodes)
-    except Exception as error:  # a tracer runs the user's code: anything may come out
+    except Exception as error:  # the tracer runs foreign code, which may raise anything
         raise UnsupportedModel(f"its forward cannot be traced: {error}") from error
     steps = nodes[1:-1]
     for node, before in zip(nodes[1:], nodes, strict=False):
@@ -114,7 +123,7 @@ def _in_order(model: nn.Module) -> list[nn.Module]:
                 f"its forward does more than call layers: {node.op} {node.target}"
             )
         if node.args != (before,) or node.kwargs:
-            raise UnsupportedModel(f"its layers are not one chain: {node.target}")
+            raise UnsupportedModel(f"its layers do not form one sequence: {node.target}")
     return [model.get_submodule(str(node.target)) for node in steps]
 
 
@@ -152,8 +161,8 @@ def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
 
 
 def _check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
-    ours, theirs = [id(w) for w in weights], [id(p) for p in parameters]
-    if len(set(ours)) != len(ours) or set(ours) != set(theirs):
+    in_layers, in_model = [id(w) for w in weights], [id(p) for p in parameters]
+    if len(set(in_layers)) != len(in_layers) or set(in_layers) != set(in_model):
         raise UnsupportedModel("a weight is shared, or used outside the layers")
     if not all(w.requires_grad for w in weights):
         raise UnsupportedModel("some weights are frozen")
@@ -184,14 +193,18 @@ def _side(pool: nn.AvgPool2d) -> int:
     return pool.kernel_size if isinstance(pool.kernel_size, int) else pool.kernel_size[0]
 
 
-def _layer(module: nn.Module, after: nn.Module | None, compute: torch.dtype, summed: bool) -> Layer:
+def _layer(
+    module: nn.Module, following: nn.Module | None, compute: torch.dtype, summed: bool
+) -> Layer:
     if isinstance(module, nn.Conv2d):
-        cancels = isinstance(after, _NORMS) and norm_groups(after) == module.out_channels
-        return Convolution(module, compute, cancels, summed)
+        bias_cancels = (
+            isinstance(following, _NORMS) and norm_groups(following) == module.out_channels
+        )
+        return Convolution(module, compute, bias_cancels, summed)
     if isinstance(module, _NORMS):
         return Norm(module)
     if isinstance(module, nn.AvgPool2d):
-        return MeanPool(module)
+        return AveragePool(module)
     if isinstance(module, nn.Linear):
         return Linear(module)
     return Flatten() if isinstance(module, nn.Flatten) else Relu()

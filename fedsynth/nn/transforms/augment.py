@@ -1,16 +1,14 @@
 """Augmentations of the evaluation protocols, as batched tensor code.
 
-`crop_scale_rotate` picks one of three operations for every image (protocol P), `random_affine`
-combines all of them, mildly and continuously (protocol S).
-`draw` and `apply` are differentiable siamese augmentation, DSA (protocol D): one operation a
-batch, with parameters per image when a classifier is trained, or one draw for a whole batch
-(siamese), so that real and synthetic images meet the same transformation; `apply` is
-differentiable in the images. All randomness comes from the generator that is passed, always drawn
-on the CPU, so that devices agree.
+`crop_scale_rotate` applies one of three operations to each image (protocol P); `random_affine`
+combines small random rotations, stretches, shears and shifts (protocol S). `draw_dsa` and
+`apply_dsa` are differentiable siamese augmentation (protocol D): one operation per batch, with
+parameters per image when a classifier is trained, or shared by a whole batch (siamese), so that
+real and synthetic images undergo the same transform; `apply_dsa` is differentiable in the images.
+All randomness comes from the generator that is passed, on the CPU, so that devices agree.
 
-Against the published code of protocol P: crop and scale are exact (scale is nearest neighbour with
-pixel centres aligned), rotation is bilinear where the original uses a cubic spline, about the
-centre of the image in both.
+Compared with the published code of protocol P, crop and scale are exact (scale is nearest neighbour
+with pixel centres aligned) and rotation is bilinear where the original uses a cubic spline.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import unknown
 from fedsynth.core.types import DatasetInfo
 
-PAD = 4  # of protocol P's crop
-NO_FLIP_DATASETS = ("mnist",)  # a mirrored digit is another sign
+PAD = 4  # of the crop of protocol P
+NO_FLIP_DATASETS = ("mnist",)  # a mirrored digit is another symbol
 DSA_OPERATIONS = ("color", "crop", "cutout", "flip", "scale", "rotate")
 
 
 def _integers(
     generator: torch.Generator, low: int, high: int, shape: Sequence[int]
 ) -> torch.Tensor:
-    """Integers from low to high, both included."""
+    """Random integers from low to high, both included."""
     return torch.randint(low, high + 1, tuple(shape), generator=generator)
 
 
@@ -57,8 +55,9 @@ def _take(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.T
 def _affine(
     x: torch.Tensor, matrices: torch.Tensor, moved: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Sample each image bilinearly through its 2x2 matrix about the centre, moved by a vector
-    (half an image is 1); 0 outside."""
+    """Sample each image bilinearly at an affine map of its coordinates; 0 outside.
+
+    The 2x2 matrices act about the centre; shifts are in units of half an image."""
     moved = torch.zeros(len(matrices), 2) if moved is None else moved
     theta = torch.cat([matrices, moved[:, :, None]], dim=2).to(x)
     if len(theta) == 1:
@@ -78,9 +77,9 @@ def _resized_index(sizes: torch.Tensor, side: int) -> torch.Tensor:
     """Source index of each of `side` pixels when an axis is resized (nearest neighbour) to
     `sizes[i]` and then padded or cropped about the centre; -1 where that shows padding."""
     offset = torch.div(side - sizes, 2, rounding_mode="floor")[:, None]
-    place = torch.arange(side)[None, :] - offset
-    source = torch.div((2 * place + 1) * side, 2 * sizes[:, None], rounding_mode="floor")
-    return torch.where((place >= 0) & (place < sizes[:, None]), source, -1)
+    position = torch.arange(side)[None, :] - offset
+    source = torch.div((2 * position + 1) * side, 2 * sizes[:, None], rounding_mode="floor")
+    return torch.where((position >= 0) & (position < sizes[:, None]), source, -1)
 
 
 def crop_scale_rotate(
@@ -88,11 +87,11 @@ def crop_scale_rotate(
     generator: torch.Generator,
     strategy: Sequence[str] = ("crop", "scale", "rotate"),
 ) -> torch.Tensor:
-    """Protocol P: every image meets one operation of `strategy`, each as likely as the others.
+    """Protocol P: one operation of `strategy` per image, all equally likely.
 
-    crop: padded by 4 with the batch's channel mean, shifted by 0..7 both ways; scale: height and
-    width each 0.8 to 1.2 of what they were, centred, 0 around; rotate: -45 to 44 whole degrees,
-    channel mean around.
+    crop: padded by 4 with the channel means of the batch, shifted by 0..7 in both directions;
+    scale: height and width each by 0.8 to 1.2, centred, 0 outside; rotate: by -45 to 44 whole
+    degrees, channel means outside.
     """
     n, _, height, width = x.shape
     fill = x.mean(dim=(0, 2, 3), keepdim=True)
@@ -132,30 +131,36 @@ def random_affine(
     pixels: float = 2.0,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """Each image turned, stretched along both axes, sheared and moved by at most this much;
-    bilinear, with `fill` around."""
+    """Each image rotated, stretched along both axes, sheared and shifted by at most these amounts;
+    bilinear, with `fill` outside."""
     n = len(x)
     stretch = torch.stack([_uniform(generator, 1 - scale, 1 + scale, n) for _ in range(2)], dim=1)
     slant = torch.eye(2).repeat(n, 1, 1)
     slant[:, 0, 1] = _uniform(generator, -shear, shear, n)
     turn = _rotation(_uniform(generator, -degrees, degrees, n))
-    reach = 2 * pixels / x.shape[-1]
-    moved = torch.stack([_uniform(generator, -reach, reach, n) for _ in range(2)], dim=1)
+    limit = 2 * pixels / x.shape[-1]
+    moved = torch.stack([_uniform(generator, -limit, limit, n) for _ in range(2)], dim=1)
     return _affine(x - fill, turn @ slant @ torch.diag_embed(stretch), moved) + fill
 
 
 @dataclass(frozen=True)
-class Params:
-    """One draw of DSA: an operation and its numbers, one row for a siamese draw, else one row per
-    image. Shifts and positions are fractions of the image, so a draw fits any size."""
+class DSAParams:
+    """One draw of DSA: an operation and its parameters, one row per image or one for all (siamese).
+
+    Shifts and positions are fractions of the image, so a draw fits any size."""
 
     operation: str
     values: Mapping[str, torch.Tensor]
 
 
-def draw(generator: torch.Generator, strategy: Sequence[str], images: int = 1) -> Params:
-    """Draw one operation of `strategy` and its parameters: for `images` images, or once for a
-    whole batch whatever its size (siamese, images=1)."""
+def draw_dsa(generator: torch.Generator, strategy: Sequence[str], images: int = 1) -> DSAParams:
+    """Draw one operation of `strategy` and its parameters.
+
+    Args:
+        generator: Determines the draw.
+        strategy: Operations to choose from, of `DSA_OPERATIONS`.
+        images: Rows of parameters; 1 gives a siamese draw, for a batch of any size.
+    """
     operation = strategy[int(_integers(generator, 0, len(strategy) - 1, (1,)))]
     if operation not in DSA_OPERATIONS:
         raise unknown("augmentation", operation, DSA_OPERATIONS)
@@ -177,11 +182,11 @@ def draw(generator: torch.Generator, strategy: Sequence[str], images: int = 1) -
         values = {"x": between(1 / 1.2, 1.2), "y": between(1 / 1.2, 1.2)}
     else:
         values = {"degrees": between(-15, 15)}
-    return Params(operation, values)
+    return DSAParams(operation, values)
 
 
-def apply(x: torch.Tensor, params: Params) -> torch.Tensor:
-    """The images under one draw; differentiable in `x`."""
+def apply_dsa(x: torch.Tensor, params: DSAParams) -> torch.Tensor:
+    """The images transformed by one draw; differentiable in `x`."""
     values = params.values
     if params.operation == "color":
         return _color(x, values)
@@ -208,8 +213,9 @@ def _color(x: torch.Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def saturate(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """Distance of each channel from the grey of its pixel, times `factor`; a grey image has one
-    channel and is returned as it is."""
+    """Scale the distance of each channel from the grey value of its pixel by `factor`.
+
+    Images of one channel are returned unchanged."""
     if x.shape[1] == 1:
         return x
     grey = x.mean(dim=1, keepdim=True)
@@ -217,12 +223,12 @@ def saturate(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 
 
 def _span(fraction: torch.Tensor, count: int) -> torch.Tensor:
-    """A fraction of [0, 1) as one of `count` whole numbers, all equally likely."""
+    """Fractions in [0, 1) as integers below `count`, all equally likely."""
     return (fraction * count).long().clamp(max=count - 1)
 
 
 def _shift(x: torch.Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Whole-pixel shift of at most an eighth of the size each way, 0 where nothing was."""
+    """Shift by whole pixels, at most an eighth of the size in each direction; 0 outside."""
     height, width = x.shape[2:]
     reach = (round(0.125 * height), round(0.125 * width))
     down = _span(values["down"], 2 * reach[0] + 1) - reach[0]
@@ -235,20 +241,20 @@ def _shift(x: torch.Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _cutout(x: torch.Tensor, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """A square of half the size set to 0, its centre anywhere in the image."""
+    """Set a square of half the size to 0; its centre is uniform over the image."""
     sides = x.shape[2:]
     masks = []
     for fraction, side in zip((values["down"], values["right"]), sides, strict=True):
         hole = int(side * 0.5 + 0.5)
         start = _span(fraction, side + 1 - hole % 2) - hole // 2
-        place = torch.arange(side)[None, :] - start[:, None]
-        masks.append((place >= 0) & (place < hole))
+        position = torch.arange(side)[None, :] - start[:, None]
+        masks.append((position >= 0) & (position < hole))
     keep = ~(masks[0][:, None, :, None] & masks[1][:, None, None, :])
     return x * keep.to(x)
 
 
 def dsa_operations(info: DatasetInfo) -> tuple[str, ...]:
-    """The operations that DSA draws from for this data set; none for tables."""
+    """The operations of DSA for this data set; none for tables."""
     if info.kind == DataKind.TABLE:
         return ()
     plain = ("color", "crop", "cutout", "scale", "rotate")

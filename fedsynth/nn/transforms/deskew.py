@@ -1,7 +1,7 @@
-"""How far a picture leans: read off its own moments, taken out, and put back.
+"""Deskewing: estimate the slant of an image from its moments, and shear it away or back.
 
-Handwriting leans differently from hand to hand. A straightened shape varies less, and what is left
-of the variation is nearer to a linear one, which is all that a sketch of two moments can hold.
+The slant of handwriting differs between writers. Deskewed shapes vary less, and their remaining
+variation is closer to linear, as a sketch of first and second moments assumes.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-MOST = 0.8  # columns a row: nothing leans further, so that one record cannot say much
+MAX_SLANT = 0.8  # columns per row: bounds the influence of one record
 
 
 def slants(images: torch.Tensor) -> torch.Tensor:
-    """The slant of each image [n, c, s, s]: the slope of the line through its ink, in columns to
-    the right a row down, within MOST. Each is a function of its own image; a black one has 0."""
+    """The slant of each image [n, c, s, s], within +-MAX_SLANT.
+
+    The slope of the regression line through its ink, in columns to the right per row downwards.
+    Each is a function of its own image; a black image has slant 0."""
     ink = images.sum(1)
     rows = torch.arange(ink.shape[1], device=ink.device) - (ink.shape[1] - 1) / 2
     columns = torch.arange(ink.shape[2], device=ink.device) - (ink.shape[2] - 1) / 2
@@ -23,13 +25,14 @@ def slants(images: torch.Tensor) -> torch.Tensor:
     right, down = ink.sum(1) @ columns / mass, by_row @ rows / mass
     across = (ink @ columns @ rows) / mass - right * down
     along = by_row @ rows**2 / mass - down**2
-    return (across / along.clamp_min(1.0)).clamp(-MOST, MOST)
+    return (across / along.clamp_min(1.0)).clamp(-MAX_SLANT, MAX_SLANT)
 
 
-def sheared(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Images whose rows are moved right by `by` columns for every row below the middle; bilinear,
-    black around. `sheared(images, -slants(images))` stand upright."""
+def shear(images: torch.Tensor, slant: torch.Tensor) -> torch.Tensor:
+    """The images with each row moved right by `slant` columns per row below the middle.
+
+    Bilinear, black outside. `shear(images, -slants(images))` deskews."""
     matrix = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)
-    matrix[:, 0, 1] = -by.to(images)
+    matrix[:, 0, 1] = -slant.to(images)
     grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="zeros", align_corners=False)

@@ -1,8 +1,9 @@
-"""What a person knows about a kind of picture, as a prior: it makes blurred samples look real.
+"""Hand-written priors on a kind of image, which sharpen and vary blurred samples.
 
-No data enters: a prior is written by hand and draws from public randomness alone. It carries
-knowledge of the kind of data all the same, so it has a name, can be swapped or left out, and a
-result says which one it was made with. Images are [n, 1, side, side] on the pixel scale.
+Claim: a prior costs no privacy. Assumption: it uses only its input and public randomness, and was
+chosen without looking at the records. Consequence: it still carries knowledge about the kind of
+data, so it has a name, can be exchanged or left out, and each result states which one was used.
+Images are [n, 1, side, side] in the pixel scale.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from torch.nn import functional
 
 from fedsynth.core.errors import unknown
 
-BRIGHTEST = 16  # pixels that set the intensity of a stroke
-BRIGHTEST_OF_CLOTH = 60
-PLAIN, STRONGEST = 0.1, 1.5  # share of cloth without a pattern; logarithm of the strongest one
+BRIGHTEST = 16  # pixels whose mean is the intensity of a stroke
+BRIGHTEST_OF_CLOTH = 60  # pixels whose mean is the intensity of a surface
+PLAIN, STRONGEST = 0.1, 1.5  # share of surfaces without a pattern; largest log-intensity of one
 
 Images = torch.Tensor
 
 
 @dataclass(frozen=True)
 class ImagePrior:
-    """How bright samples are, and how they are made sharper or more varied."""
+    """The brightness of samples, and a random transform that makes them sharper or more varied."""
 
     name: str
     about: str
-    intensity: Callable[[Images, torch.Tensor], Images]  # images, wanted norms -> images
+    intensity: Callable[[Images, torch.Tensor], Images]  # images, target norms -> images
     enrich: Callable[[Images, torch.Generator], Images]
 
 
 def to_norm(images: Images, norms: torch.Tensor) -> Images:
-    """Images of these L2 norms, as far as pixels in [0, 1] allow."""
+    """The images scaled to these L2 norms, as far as pixels in [0, 1] allow."""
     length = images.flatten(1).norm(dim=1).clamp_min(1e-6)
     return (images * (norms.to(images) / length).view(-1, 1, 1, 1)).clamp(0, 1)
 
 
-def to_full_ink(images: Images, _norms: torch.Tensor) -> Images:
-    """Images whose brightest pixels are white, whatever their norm."""
+def to_full_intensity(images: Images, _norms: torch.Tensor) -> Images:
+    """The images scaled so that their brightest pixels are white; norms are ignored."""
     brightest = images.flatten(1).topk(BRIGHTEST, dim=1).values.mean(1).clamp_min(1e-6)
     return (images / brightest.view(-1, 1, 1, 1)).clamp(0, 1)
 
@@ -51,24 +52,24 @@ def unchanged(images: Images, _generator: torch.Generator) -> Images:
 
 
 def strokes(images: Images, generator: torch.Generator) -> Images:
-    """Ink or paper: a soft threshold of random height and softness, which makes strokes thick or
-    thin and their edges sharp."""
+    """A soft threshold of random height and softness: strokes thick or thin, with sharp edges."""
     height = _uniform(images, generator, 0.3, 0.6)
     softness = _uniform(images, generator, 0.15, 0.8)
     return ((images - height) / softness + 0.5).clamp(0, 1)
 
 
 def pen(images: Images, generator: torch.Generator) -> Images:
-    """Strokes by a threshold for one half of the images, and by their ridges for the other."""
+    """`strokes` of the images for a random half of them, and of their ridges for the others."""
     ridged = torch.rand(len(images), generator=generator) < 0.5
-    made = strokes(images, generator)
-    made[ridged] = strokes(ridges(images[ridged]), generator)
-    return made
+    drawn = strokes(images, generator)
+    drawn[ridged] = strokes(ridges(images[ridged]), generator)
+    return drawn
 
 
 def ridges(images: Images) -> Images:
-    """What stands out of its neighbourhood, as bright wherever it does: a line that a blur made
-    faint in places comes out whole."""
+    """Lines that are brighter than their neighbourhood, at even intensity.
+
+    A line that a blur made faint in places becomes continuous."""
     lines = (images - 0.6 * blurred(images, 3.0)).clamp_min(0)
     brightest = lines.flatten(1).topk(BRIGHTEST, dim=1).values.mean(1).clamp_min(1e-6)
     lines = lines / brightest.view(-1, 1, 1, 1)
@@ -77,19 +78,20 @@ def ridges(images: Images) -> Images:
 
 
 def blurred(images: Images, pixels: float) -> Images:
-    """Grey images under a Gaussian of this deviation, black around."""
-    reach = round(3 * pixels)
-    place = torch.arange(-reach, reach + 1, device=images.device)
-    weights = torch.exp(-(place**2) / (2 * pixels**2))
+    """Grey images convolved with a Gaussian of this standard deviation, black outside."""
+    radius = round(3 * pixels)
+    offsets = torch.arange(-radius, radius + 1, device=images.device)
+    weights = torch.exp(-(offsets**2) / (2 * pixels**2))
     weights = weights / weights.sum()
-    rows = functional.conv2d(images, weights.view(1, 1, 1, -1), padding=(0, reach))
-    return functional.conv2d(rows, weights.view(1, 1, -1, 1), padding=(reach, 0))
+    rows = functional.conv2d(images, weights.view(1, 1, 1, -1), padding=(0, radius))
+    return functional.conv2d(rows, weights.view(1, 1, -1, 1), padding=(radius, 0))
 
 
 def textures(images: Images, generator: torch.Generator) -> Images:
-    """Cloth: a crisp silhouette, a surface between flat and as bright as the sample was, and nearly
-    always folds, grain or stripes over it, stronger than real ones: what learns from such images
-    looks at outlines. Norms stay what they were."""
+    """A sharp silhouette with a random surface, flat to detailed.
+
+    Most surfaces have folds, grain or stripes, stronger than real ones, so that a classifier learns
+    outlines. Norms are unchanged."""
     norms = images.flatten(1).norm(dim=1)
     images = images + _uniform(images, generator, 0.0, 3.0) * (images - blurred(images, 2.0))
     images = images.clamp_min(0)
@@ -103,7 +105,7 @@ def textures(images: Images, generator: torch.Generator) -> Images:
 
 
 def _pattern(images: Images, generator: torch.Generator) -> Images:
-    """Logarithms of what multiplies a surface: nothing, or folds, grain or stripes."""
+    """Log-factors of a surface: zero, folds, grain or stripes."""
     n, side = len(images), images.shape[-1]
     kinds = torch.randint(0, 3, (n, 1, 1, 1), generator=generator).to(images.device)
     folds = smooth_field(n, side, 6, generator).to(images)
@@ -122,33 +124,33 @@ def smooth_field(n: int, side: int, cells: int, generator: torch.Generator) -> t
 
 
 def elastic(images: Images, generator: torch.Generator, pixels: float, cells: int = 6) -> Images:
-    """Each image bent: every point moves by a smooth random field of this deviation in pixels."""
+    """Elastic distortion: points move by a smooth random field of this deviation in pixels."""
     n, side = len(images), images.shape[-1]
     if not pixels or not n:
         return images
-    moves = smooth_field(2 * n, side, cells, generator).view(n, 2, side, side).permute(0, 2, 3, 1)
-    still = functional.affine_grid(
+    shifts = smooth_field(2 * n, side, cells, generator).view(n, 2, side, side).permute(0, 2, 3, 1)
+    identity = functional.affine_grid(
         torch.eye(2, 3).expand(n, 2, 3), list(images.shape), align_corners=False
     )
-    grid = (still + moves * (2 * pixels / side)).to(images)
+    grid = (identity + shifts * (2 * pixels / side)).to(images)
     return functional.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
 
 
 def _stripes(images: Images, generator: torch.Generator) -> Images:
-    """Waves across, along or askew, two to ten of them."""
+    """Two to ten waves: horizontal, vertical or oblique."""
     n, side = len(images), images.shape[-1]
     turn = torch.randint(0, 3, (n, 1, 1), generator=generator)
-    askew = torch.rand(n, 1, 1, generator=generator) * math.pi
-    angle = torch.where(turn == 0, 0.0, torch.where(turn == 1, math.pi / 2, askew))
+    oblique = torch.rand(n, 1, 1, generator=generator) * math.pi
+    angle = torch.where(turn == 0, 0.0, torch.where(turn == 1, math.pi / 2, oblique))
     waves = torch.rand(n, 1, 1, generator=generator) * 8 + 2
     phase = torch.rand(n, 1, 1, generator=generator) * 2 * math.pi
-    place = torch.arange(side) / side
-    along = place[None, None, :] * angle.cos() + place[None, :, None] * angle.sin()
+    position = torch.arange(side) / side
+    along = position[None, None, :] * angle.cos() + position[None, :, None] * angle.sin()
     return (torch.sin(2 * math.pi * waves * along + phase) * 2**0.5)[:, None].to(images)
 
 
 def _uniform(images: Images, generator: torch.Generator, low: float, high: float) -> torch.Tensor:
-    """A number for each image, shaped to meet it."""
+    """One uniform number per image, shaped for broadcasting."""
     values = torch.rand(len(images), 1, 1, 1, generator=generator) * (high - low) + low
     return values.to(images)
 
@@ -156,18 +158,18 @@ def _uniform(images: Images, generator: torch.Generator, low: float, high: float
 PRIORS: Mapping[str, ImagePrior] = {
     prior.name: prior
     for prior in (
-        ImagePrior("none", "nothing is known", to_norm, unchanged),
-        ImagePrior("strokes", "ink or paper: digits, letters, signs", to_full_ink, strokes),
-        ImagePrior("pen", "drawn with one pen, whose line does not fade", to_full_ink, pen),
+        ImagePrior("none", "no assumption", to_norm, unchanged),
+        ImagePrior("strokes", "ink on paper: digits, letters, signs", to_full_intensity, strokes),
+        ImagePrior("pen", "drawn with one pen of even intensity", to_full_intensity, pen),
         ImagePrior(
-            "textures", "things of one outline and many surfaces: clothes", to_norm, textures
+            "textures", "objects of one outline and many surfaces: clothes", to_norm, textures
         ),
     )
 }
 
 
-def prior(name: str) -> ImagePrior:
-    """The prior of this name."""
+def find_prior(name: str) -> ImagePrior:
+    """The prior of this name; a UserError for an unknown name."""
     if name not in PRIORS:
         raise unknown("prior", name, PRIORS)
     return PRIORS[name]

@@ -1,12 +1,15 @@
 """A scattering transform: fixed wavelets and moduli in place of learned filters.
 
 Two scales (J=2) and eight orientations (L=8) of Morlet wavelets, up to second order: 81 maps, each
-averaged over a grid of 3x3 windows, 729 numbers an image. Nothing in it is trained and each image
-is handled by itself, so on private records it is a computation like any other.
+averaged over a grid of 3x3 windows, which gives 729 numbers per image. Nothing is trained and each
+image is transformed by itself, so the transform itself has no privacy cost.
 
-An image of 28 pixels is padded with zeros to 32, and convolutions wrap around there; products of
-spectra replace them. The coarse wavelets keep the 16x16 frequencies around their own and no others;
-so what they make lives on every second pixel, and its modulus can be had from that window alone.
+An image of 28 pixels is padded with zeros to 32; convolutions are circular there and computed as
+products of spectra. The coarse wavelets keep only the 16x16 frequencies around their own; their
+output is sampled at every second pixel, and its modulus is computed from that window alone.
+
+Hand-written because the windows of frequencies, the 3x3 grid and the normalisation per order are
+not options of the general packages, and 60,000 images must be transformed on a CPU in a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from fedsynth.core.errors import UserError
 ORIENTATIONS = 8
 SIDE = 32  # of the padded image
 HALF = SIDE // 2
-CELLS = 3  # windows a side
+CELLS = 3  # windows per side
 NUMBERS = (1 + 2 * ORIENTATIONS + ORIENTATIONS**2) * CELLS**2
 CHUNK = 32  # images at a time, so that the maps stay in the cache
 _WIDTH, _FREQUENCY, _SLANT = 0.8, 3 * math.pi / 4, 4 / ORIENTATIONS
@@ -61,8 +64,8 @@ def averaging(side: int) -> torch.Tensor:
 
 
 def window(orientation: int) -> torch.Tensor:
-    """Which frequencies of the padded image a coarse wavelet keeps: flat indices [16, 16], in the
-    order of a spectrum whose zero lies at the wavelet's own frequency."""
+    """The frequencies of the padded image that a coarse wavelet keeps, as flat indices [16, 16] in
+    the order of a spectrum whose zero lies at the centre frequency of the wavelet."""
     angle = math.pi * orientation / ORIENTATIONS
     centre = _FREQUENCY / 2 * SIDE / (2 * math.pi)
     offsets = torch.fft.fftfreq(HALF, 1 / HALF).long()
@@ -74,8 +77,8 @@ def window(orientation: int) -> torch.Tensor:
 @dataclass(frozen=True)
 class _Constants:
     fine: torch.Tensor  # spectra [8, 32, 32] of the wavelets of scale 0
-    coarse: torch.Tensor  # [8, 16, 16]: what is kept of those of scale 1
-    windows: torch.Tensor  # [8 * 256]: where that lies
+    coarse: torch.Tensor  # [8, 16, 16]: kept frequencies of the wavelets of scale 1
+    windows: torch.Tensor  # [8 * 256]: the indices of those frequencies
     average: torch.Tensor  # [3, 32]
     average_coarse: torch.Tensor  # [3, 16]
 
@@ -86,7 +89,7 @@ def _constants(device: torch.device) -> _Constants:
         torch.stack([morlet(j, turn) for j in (0, 1) for turn in range(ORIENTATIONS)])
     ).to(torch.complex64)
     windows = torch.stack([window(turn) for turn in range(ORIENTATIONS)]).flatten(1)
-    # A quarter: there are four times fewer points to divide the inverse transform by.
+    # A quarter, as the inverse transform divides by a number of points four times smaller.
     coarse = spectra[ORIENTATIONS:].flatten(1).gather(1, windows).view(-1, HALF, HALF) / 4
     return _Constants(
         spectra[:ORIENTATIONS].to(device),
@@ -98,11 +101,11 @@ def _constants(device: torch.device) -> _Constants:
 
 
 def scattering(images: torch.Tensor) -> torch.Tensor:
-    """The transform of grey images [n, 1, s, s] with s at most 32: float32 [n, 729].
+    """The scattering coefficients of grey images [n, 1, s, s], s at most 32: float32 [n, 729].
 
     Columns: order 0 (9), order 1 (144), order 2 (576). In each order the coefficients of an image
-    are divided by their own length, which takes brightness and contrast out; of a black image all
-    are zero.
+    are divided by their L2 norm, which removes brightness and contrast; those of a black image are
+    zero.
     """
     _, channels, height, width = images.shape
     if channels != 1 or max(height, width) > SIDE:
@@ -120,34 +123,34 @@ def scattering(images: torch.Tensor) -> torch.Tensor:
 
 
 def _transform(x: torch.Tensor) -> torch.Tensor:
-    known = _constants(x.device)
+    constants = _constants(x.device)
     spectrum = torch.fft.fft2(x)[:, None]
-    first = _modulus(torch.fft.ifft2(spectrum * known.fine))
+    first = _modulus(torch.fft.ifft2(spectrum * constants.fine))
     orders = (
-        _average(x, known.average),
+        _average(x, constants.average),
         torch.cat(
             [
-                _average(first, known.average),
-                _average(_coarse(spectrum, known), known.average_coarse),
+                _average(first, constants.average),
+                _average(_coarse(spectrum, constants), constants.average_coarse),
             ],
             dim=1,
         ),
-        _average(_coarse(torch.fft.fft2(first), known), known.average_coarse),
+        _average(_coarse(torch.fft.fft2(first), constants), constants.average_coarse),
     )
     return torch.cat([functional.normalize(order, dim=1, eps=1e-6) for order in orders], dim=1)
 
 
-def _coarse(spectra: torch.Tensor, known: _Constants) -> torch.Tensor:
+def _coarse(spectra: torch.Tensor, constants: _Constants) -> torch.Tensor:
     """Moduli of all coarse wavelets on every second pixel: [n, maps, 8, 16, 16]."""
-    kept = spectra.flatten(2)[..., known.windows]
-    return _modulus(torch.fft.ifft2(kept.view(*kept.shape[:2], -1, HALF, HALF) * known.coarse))
+    kept = spectra.flatten(2)[..., constants.windows]
+    return _modulus(torch.fft.ifft2(kept.view(*kept.shape[:2], -1, HALF, HALF) * constants.coarse))
 
 
 def _modulus(z: torch.Tensor) -> torch.Tensor:
-    """|z|, a few times faster than ATen's, which guards against overflow."""
+    """|z|, a few times faster than torch's version, which guards against overflow."""
     return torch.addcmul(z.real * z.real, z.imag, z.imag).sqrt_()
 
 
 def _average(maps: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """The 3x3 window means of each map, one row an image."""
+    """The 3x3 window means of each map, one row per image."""
     return (matrix @ maps @ matrix.T).flatten(1)

@@ -19,7 +19,7 @@ from fedsynth.methods.dpdc.distribution_matching import (
     expected_records,
 )
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.nn.transforms.augment import apply, draw
+from fedsynth.nn.transforms.augment import apply_dsa, draw_dsa
 
 FACTS = DatasetInfo("tiny", (1, 16, 16), 5, (0.5,), (0.25,))
 CFG = DistributionConfig(spc=3, width=4, image_rate=0.7)
@@ -36,11 +36,11 @@ def naive_step(number, optimiser, images, *, target, scale, bound):
     """The specification, line by line."""
     net = make_convnet(CFG.width, FACTS, 1, *KEY, "network", number)
     generator = torch_generator(*KEY, "augmentation", number)
-    draws = [draw(generator, protocol("D").strategy(FACTS)) for _ in CLASSES]
+    draws = [draw_dsa(generator, protocol("D").strategy(FACTS)) for _ in CLASSES]
     loss = torch.zeros(())
     for row, params in enumerate(draws):
         part = images[row * CFG.spc : (row + 1) * CFG.spc]
-        features = net.embed(apply(part, params))
+        features = net.embed(apply_dsa(part, params))
         if bound is not None:
             norms = features.detach().norm(dim=1, keepdim=True)
             features = features * (bound / norms).clamp(max=1.0)

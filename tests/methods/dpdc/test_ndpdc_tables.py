@@ -57,11 +57,11 @@ def test_real_rows_are_seen_as_they_are():
     torch.testing.assert_close(found, naive_layer(4)(scaled).detach())
 
 
-def test_rows_must_be_kept_before_going_back():
+def test_backward_needs_a_kept_forward():
     features = LinearFeatures(torch.nn.Linear(3, 2))
-    features.rows(torch.rand(4, 3, 1, 1))
-    with pytest.raises(ValueError, match="keep the rows"):
-        features.pull_back(torch.rand(4, 2))
+    features.forward(torch.rand(4, 3, 1, 1))
+    with pytest.raises(ValueError, match="keep=True"):
+        features.backward(torch.rand(4, 2))
 
 
 def adult(noise: float | None, counts: dict[int, int], budget: Budget) -> float:

@@ -11,7 +11,7 @@ from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, on_sphere
 from fedsynth.methods.registry import method
-from fedsynth.nn.autoencoder import filled_autoencoder, lost, make_autoencoder
+from fedsynth.nn.autoencoder import autoencoder_from_state, make_autoencoder, reconstruction_loss
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.clipping import clipped_gradient_sum
 
@@ -48,8 +48,10 @@ def test_the_private_loss_is_the_squared_error_of_each_record():
     net, images = make_autoencoder(FACTS, 3, 5, "loss"), pixels(5)
     back = net.decode(net.encode(images))
     expected = (back - images).square().flatten(1).sum(1)
-    torch.testing.assert_close(lost(net(images), torch.zeros(5)), expected)
-    sums = clipped_gradient_sum(net, images, torch.zeros(5).long(), clip=1e6, loss=lost)
+    torch.testing.assert_close(reconstruction_loss(net(images), torch.zeros(5)), expected)
+    sums = clipped_gradient_sum(
+        net, images, torch.zeros(5).long(), clip=1e6, loss=reconstruction_loss
+    )
     slopes = torch.autograd.grad(expected.sum(), list(net.parameters()))
     for found, slope in zip(sums, slopes, strict=True):
         torch.testing.assert_close(found, slope, rtol=1e-4, atol=1e-5)
@@ -57,7 +59,7 @@ def test_the_private_loss_is_the_squared_error_of_each_record():
 
 def test_a_released_autoencoder_is_the_same_at_the_curator():
     net = make_autoencoder(FACTS, 3, 5, "copy")
-    copy = filled_autoencoder(FACTS, 3, 5, net.state_dict())
+    copy = autoencoder_from_state(FACTS, 3, 5, net.state_dict())
     torch.testing.assert_close(
         copy.decode(copy.encode(pixels(3))), net.decode(net.encode(pixels(3)))
     )

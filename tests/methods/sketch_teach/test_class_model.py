@@ -10,7 +10,7 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.methods.sketch_teach.class_model import ClassModel, ClassModelEstimator, laid_out
 from fedsynth.methods.sketch_teach.queries import COMMON, COUNT, MEANS, Query
 from fedsynth.methods.sketch_teach.representation import Sketch
-from fedsynth.nn.transforms.dct import images_of
+from fedsynth.nn.transforms.dct import inverse_dct
 from fedsynth.privacy.outer_products import clipped_outer_sum
 from fedsynth.privacy.party_data import Records
 
@@ -53,7 +53,7 @@ def two_classes(each: int = 1500, lumps: bool = False) -> Records:
         if lumps:  # two kinds of the same class
             low[:, 1] = 0.2 * low[:, 1] + torch.where(torch.arange(each) % 2 == 0, 1.2, -1.2)
         low[:, 4] = 0.4 * (1 + place) * torch.randn(each, generator=generator)
-        made.append(images_of(low, 28))
+        made.append(inverse_dct(low, 28))
     images = (torch.cat(made).clamp(0, 1) * 255).round().to(torch.uint8)
     return Records(images, torch.tensor(NAMES).repeat_interleave(each))
 

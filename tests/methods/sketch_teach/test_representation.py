@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsynth.methods.sketch_teach.representation import FAINTEST, Sketch
-from fedsynth.nn.transforms.dct import coefficients
-from fedsynth.nn.transforms.deskew import MOST, sheared, slants
+from fedsynth.nn.transforms.dct import dct
+from fedsynth.nn.transforms.deskew import MAX_SLANT, shear, slants
 
 
 @given(
@@ -48,12 +48,12 @@ def test_a_point_is_what_the_words_say() -> None:
     rows = Sketch(2).points(images)
     upright = Sketch(2, upright=True).points(images)
     lean = slants(images)
-    straight = Sketch(2).points(sheared(images, -lean))
+    straight = Sketch(2).points(shear(images, -lean))
     torch.testing.assert_close(upright[:, :4], straight[:, :4])
     torch.testing.assert_close(upright[:, 4], rows[:, 4])
     torch.testing.assert_close(upright[:, 5], 0.5 * lean)
     for image, row in zip(images, rows, strict=True):
-        low = coefficients(image[None], 2)[0]
+        low = dct(image[None], 2)[0]
         expected = [*(low / low.norm()).tolist(), 0.5 * float(image.norm()) / 28]
         torch.testing.assert_close(row, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
@@ -63,7 +63,7 @@ def test_a_corner_is_the_block_without_its_higher_half() -> None:
     corner = Sketch(5, corner=True)
     assert corner.places.tolist() == [5 * i + j for i in range(5) for j in range(5) if i + j < 5]
     assert corner.width == 15 + 1
-    low = coefficients(images, 5)[:, corner.places]
+    low = dct(images, 5)[:, corner.places]
     torch.testing.assert_close(corner.points(images)[:, :15], functional.normalize(low, dim=1))
 
 
@@ -71,7 +71,7 @@ def test_a_corner_is_the_block_without_its_higher_half() -> None:
 def test_images_come_back_from_points_up_to_their_intensity(upright: bool) -> None:
     rows = torch.arange(28.0)[:, None] - 13.5
     bar = torch.exp(-((torch.arange(28.0)[None, :] - 13.5) ** 2) / 8 - rows**2 / 60)
-    images = sheared(0.7 * bar.expand(4, 1, 28, 28), torch.tensor([-0.4, 0.0, 0.2, 0.5]))
+    images = shear(0.7 * bar.expand(4, 1, 28, 28), torch.tensor([-0.4, 0.0, 0.2, 0.5]))
     sketch = Sketch(28, upright)
     pictured, norms = sketch.pictured(sketch.points(images), 28)
     torch.testing.assert_close(norms, images.flatten(1).norm(dim=1), rtol=1e-4, atol=1e-4)
@@ -99,4 +99,4 @@ def test_the_energy_is_what_the_mean_leaves_of_unit_length() -> None:
     apart = (shapes - shapes.mean(0)).square().sum(1).mean()
     (energy,) = sketch.energy(points.mean(0, keepdim=True))
     assert float(energy) == pytest.approx(float(apart), abs=1e-6)
-    assert math.isclose(sketch.longest**2, 1 + 0.25 + (0.5 * MOST) ** 2)
+    assert math.isclose(sketch.longest**2, 1 + 0.25 + (0.5 * MAX_SLANT) ** 2)

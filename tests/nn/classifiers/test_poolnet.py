@@ -48,7 +48,7 @@ def test_features_of_an_image_do_not_depend_on_its_company(monkeypatch) -> None:
     state = {name: value.clone() for name, value in net.state_dict().items()}
     net.train()
     together = net.embed(images)
-    monkeypatch.setattr(poolnet, "AT_ONCE", 3)
+    monkeypatch.setattr(poolnet, "INFERENCE_BATCH", 3)
     torch.testing.assert_close(net.embed(images), together, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(net.embed(images[4:5]), together[4:5], rtol=1e-5, atol=1e-6)
     assert all(torch.equal(state[name], value) for name, value in net.state_dict().items())
@@ -64,13 +64,13 @@ def test_width_32_has_576_features() -> None:
 def test_gradients_do_not_depend_on_how_weights_lie() -> None:
     images, places = bars(16)
 
-    def slopes(layout: torch.memory_format) -> list[torch.Tensor]:
+    def gradients(layout: torch.memory_format) -> list[torch.Tensor]:
         torch.manual_seed(0)
         net = PoolNet(4, 3, 28).double().to(memory_format=layout)
         loss = torch.nn.functional.cross_entropy(net(images.double()), places)
         return list(torch.autograd.grad(loss, list(net.parameters())))
 
-    ours, plain = slopes(torch.channels_last), slopes(torch.contiguous_format)
+    ours, plain = gradients(torch.channels_last), gradients(torch.contiguous_format)
     net = PoolNet(4, 3, 28)
     assert all(weight.stride(1) == 1 for weight in net.parameters() if weight.dim() == 4)
     for block in list(net.blocks)[:3]:

@@ -1,6 +1,9 @@
-"""The classifiers have the published sizes; names nobody knows are refused helpfully."""
+"""The classifiers have the published sizes, and unknown names are refused with a suggestion."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,17 +11,17 @@ from torch import nn
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed
-from fedsynth.nn.classifiers.registry import CLASSIFIERS, KeyedDropout, classifier
+from fedsynth.nn.classifiers.registry import CLASSIFIERS, classifier
 
-PUBLISHED = {  # evaluation protocols of papers 000, 002, 003; ten classes, 28x28x1
+PUBLISHED = {  # ten classes, 28x28x1
     "convnet": 317_706,
-    "poolnet": 910_218,  # this project: 9w + 2w + 18w^2 + 4w + 36w^2 + 4w + 18w * 10 + 10
+    "poolnet": 910_218,  # 9w + 2w + 18w^2 + 4w + 36w^2 + 4w + 18w * 10 + 10
     "lenet": 61_706,
     "alexnet": 1_865_802,
     "vgg11": 9_229_962,
     "resnet18": 11_172_810,
     "mlp": 118_282,
-    "keras_cnn": 515_146,  # paper 004
+    "keras_cnn": 515_146,
 }
 
 
@@ -41,7 +44,7 @@ def test_convnet_on_colour() -> None:
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.parametrize(("shape", "classes"), [((1, 28, 28), 4), ((3, 32, 32), 10)])
-def test_images_do_not_influence_one_another(
+def test_the_logits_of_an_image_depend_on_that_image_alone(
     name: str, shape: tuple[int, int, int], classes: int
 ) -> None:
     with default_seed("zoo", name):
@@ -57,37 +60,24 @@ def test_large_square_images() -> None:
         assert classifier(name, (3, 64, 64), 2)(torch.zeros(1, 3, 64, 64)).shape == (1, 2)
 
 
-def test_unknown_name_gets_the_nearest() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'resnet19'.*Did you mean 'resnet18'"):
         classifier("resnet19", (1, 28, 28), 10)
 
 
 @pytest.mark.parametrize("shape", [(1, 20, 20), (1, 28, 32)])
-def test_shape_a_net_cannot_take(shape: tuple[int, int, int]) -> None:
+def test_unsupported_shapes_are_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(UserError, match=r"'lenet'.*side 28"):
         classifier("lenet", shape, 10)
 
 
-def test_dropout_depends_on_the_key_of_the_net_alone() -> None:
-    x = torch.ones(4, 1, 28, 28)
-
-    def outputs(key: str) -> list[torch.Tensor]:
-        with default_seed(key):
-            net = classifier("keras_cnn", (1, 28, 28), 10).train()
-        torch.rand(3)  # the global generator plays no part
-        return [net(x), net(x)]
-
-    first, again, other = outputs("a"), outputs("a"), outputs("b")
-    assert torch.equal(first[0], again[0])
-    assert torch.equal(first[1], again[1])
-    assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first[0], other[0])
-
-
-def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
-    with default_seed("dropout"):
-        layer = KeyedDropout(0.25).train()
-    out = layer(torch.ones(200, 200))
-    assert float((out == 0).float().mean()) == pytest.approx(0.25, abs=0.02)
-    assert float(out.mean()) == pytest.approx(1, abs=0.03)
-    assert torch.equal(layer.eval()(torch.ones(3)), torch.ones(3))
+def test_one_classifier_imports_no_other() -> None:
+    code = """
+import sys
+from fedsynth.nn.classifiers.registry import classifier
+classifier("lenet", (1, 28, 28), 10)
+print(*sorted(m for m in sys.modules if m.startswith("fedsynth.nn.classifiers.")))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = [module.removeprefix("fedsynth.nn.classifiers.") for module in out.stdout.split()]
+    assert imported == ["common", "lenet", "registry"]

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from fedsynth.core.errors import UserError
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
-from fedsynth.nn.ensembles.teacher_config import TeacherShape, initial
+from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
 
-SMALL = TeacherShape((2, 12, 12), classes=4, batch=5, channels=6, hidden=9)
+SMALL = TeacherConfig((2, 12, 12), classes=4, batch=5, channels=6, hidden=9)
 
 
 def naive_logits(w: dict[str, Tensor], x: Tensor, labels: Tensor, groups: int) -> Tensor:
@@ -55,10 +55,10 @@ def naive_logits(w: dict[str, Tensor], x: Tensor, labels: Tensor, groups: int) -
     return (h @ w["out"].t() + one_hot @ w["out_label"].t() + w["out_bias"])[:, 0]
 
 
-def drawn(seed: int, teachers: int, shape: TeacherShape) -> tuple[Tensor, Tensor, Tensor]:
+def drawn(seed: int, teachers: int, shape: TeacherConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Parameters away from their start, images and labels of as many teachers, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    flat = initial(shape, teachers, generator, torch.float64)
+    flat = initial_parameters(shape, teachers, generator, torch.float64)
     flat += 0.2 * torch.randn(flat.shape, generator=generator)
     size = (teachers, 2 * shape.batch, *shape.image)
     images = torch.rand(size, generator=generator, dtype=torch.float64)
@@ -93,9 +93,12 @@ def test_gradients_of_a_stack_are_those_of_its_teachers_one_by_one(seed):
         wish = F.binary_cross_entropy_with_logits(
             naive_logits(fixed, x, labels[t, :m], 1), torch.ones(m, dtype=torch.float64)
         )
-        (slope,) = torch.autograd.grad(wish, x)
+        (gradient,) = torch.autograd.grad(wish, x)
         torch.testing.assert_close(
-            found[t].permute(0, 3, 1, 2), -slope, rtol=1e-4, atol=float(slope.abs().max()) * 1e-5
+            found[t].permute(0, 3, 1, 2),
+            -gradient,
+            rtol=1e-4,
+            atol=float(gradient.abs().max()) * 1e-5,
         )
     for name, view in SMALL.views(grads, teachers).items():
         true = SMALL.views(watched.grad, teachers)[name]
@@ -104,9 +107,9 @@ def test_gradients_of_a_stack_are_those_of_its_teachers_one_by_one(seed):
 
 
 def test_bfloat16_points_where_float32_does():
-    shape = TeacherShape((1, 28, 28), classes=10, batch=15)
+    shape = TeacherConfig((1, 28, 28), classes=10, batch=15)
     flat, images, labels = drawn(0, 2, shape)
-    flat = initial(shape, 2, torch.Generator().manual_seed(1), torch.float32)
+    flat = initial_parameters(shape, 2, torch.Generator().manual_seed(1), torch.float32)
     directions = []
     for dtype in (torch.float32, torch.bfloat16):
         views = shape.views(flat.to(dtype), 2)
@@ -137,27 +140,27 @@ def test_a_teacher_does_not_notice_its_neighbours_in_the_stack():
 
 
 def test_a_step_is_adams():
-    shape = TeacherShape((1, 8, 8), classes=2, batch=3, channels=2, hidden=3)
+    shape = TeacherConfig((1, 8, 8), classes=2, batch=3, channels=2, hidden=3)
     generator = torch.Generator().manual_seed(0)
-    flat = initial(shape, 2, generator, torch.float32)
+    flat = initial_parameters(shape, 2, generator, torch.float32)
     weights = flat.clone().requires_grad_()
     plain = torch.optim.Adam([weights], lr=1e-3, betas=(0.5, 0.999))
     first, second = torch.zeros_like(flat), torch.zeros_like(flat)
     for step in range(4):
-        slope = torch.randn(flat.shape, generator=generator)
-        weights.grad = slope.clone()
+        gradient = torch.randn(flat.shape, generator=generator)
+        weights.grad = gradient.clone()
         plain.step()
-        adam_step(flat, slope, first, second, step)
+        adam_step(flat, gradient, first, second, step)
     torch.testing.assert_close(flat, weights.detach(), rtol=1e-5, atol=1e-7)
 
 
 def test_the_published_size_but_for_the_biases_that_batch_norm_subtracts():
-    shape = TeacherShape((1, 28, 28), classes=10, batch=15)
+    shape = TeacherConfig((1, 28, 28), classes=10, batch=15)
     assert shape.parameters + shape.second + shape.hidden == 555_655
 
 
 def test_convolutions_begin_within_two_deviations_and_norms_at_one():
-    flat = initial(SMALL, 2, torch.Generator().manual_seed(0), torch.float32)
+    flat = initial_parameters(SMALL, 2, torch.Generator().manual_seed(0), torch.float32)
     w = SMALL.views(flat, 2)
     for name in ("conv1", "conv1_label", "conv2", "conv2_label"):
         assert 0.03 < float(w[name].abs().max()) <= 0.04
@@ -169,4 +172,4 @@ def test_convolutions_begin_within_two_deviations_and_norms_at_one():
 @pytest.mark.parametrize("shape", [(1, 30, 30), (1, 28, 32)])
 def test_sizes_that_cannot_be_halved_twice_are_refused(shape):
     with pytest.raises(UserError, match="multiples of 4"):
-        TeacherShape(shape, classes=2, batch=3)
+        TeacherConfig(shape, classes=2, batch=3)

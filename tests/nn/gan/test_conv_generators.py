@@ -7,11 +7,11 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
+from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import (
     ConvCondGen,
     DCGANGenerator,
     PriorGenerator,
-    make_generator,
 )
 from fedsynth.nn.gan.resnet_generator import ResNetGenerator
 

@@ -30,19 +30,19 @@ def test_rows_and_their_gradient_are_those_of_autograd(monkeypatch, shape, chunk
     net = a_net(shape)
     leaf = images.clone().requires_grad_()
     expected = net.embed(leaf)
-    slopes = torch.randn(expected.shape, generator=generator)
-    (at_images,) = torch.autograd.grad(expected, leaf, slopes)
+    gradients = torch.randn(expected.shape, generator=generator)
+    (at_images,) = torch.autograd.grad(expected, leaf, gradients)
 
-    ours = features.Features(net)
-    torch.testing.assert_close(ours.rows(images, keep=True), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(ours.pull_back(slopes), at_images, rtol=1e-3, atol=1e-5)
+    ours = features.ConvFeatures(net.features)
+    torch.testing.assert_close(ours.forward(images, keep=True), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.backward(gradients), at_images, rtol=1e-3, atol=1e-5)
 
 
 def test_the_images_are_not_touched():
     images = torch.randn((5, 1, 28, 28), generator=torch.Generator().manual_seed(0))
     before = images.clone()
-    ours = features.Features(a_net((1, 28, 28)))
-    ours.pull_back(torch.ones_like(ours.rows(images, keep=True)))
+    ours = features.ConvFeatures(a_net((1, 28, 28)).features)
+    ours.backward(torch.ones_like(ours.forward(images, keep=True)))
     assert torch.equal(images, before)
 
 
@@ -55,15 +55,15 @@ def test_bfloat16_is_no_further_from_the_truth_than_autocast():
         leaf = x.clone().requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             rows = net.embed(leaf)
-        slopes = torch.cos(torch.arange(rows.numel(), dtype=rows.dtype)).view_as(rows)
-        return [rows.detach(), *torch.autograd.grad(rows, leaf, slopes)]
+        gradients = torch.cos(torch.arange(rows.numel(), dtype=rows.dtype)).view_as(rows)
+        return [rows.detach(), *torch.autograd.grad(rows, leaf, gradients)]
 
     truth = by_autograd(a_net((1, 28, 28)).double(), images.double(), False)
     theirs = by_autograd(net, images, True)
-    ours = features.Features(net, torch.bfloat16)
-    rows = ours.rows(images, keep=True)
-    slopes = torch.cos(torch.arange(rows.numel(), dtype=torch.float64)).view_as(rows).float()
-    for mine, other, exact in zip([rows, ours.pull_back(slopes)], theirs, truth, strict=True):
+    ours = features.ConvFeatures(net.features, torch.bfloat16)
+    rows = ours.forward(images, keep=True)
+    gradients = torch.cos(torch.arange(rows.numel(), dtype=torch.float64)).view_as(rows).float()
+    for mine, other, exact in zip([rows, ours.backward(gradients)], theirs, truth, strict=True):
         assert mine.dtype == torch.float32
         assert (
             1e-5

@@ -69,10 +69,10 @@ def test_float32_is_near_the_plain_net_in_float64(shape: Shape, scale: float) ->
     torch.testing.assert_close(
         logits(net, x, chunk=3), expected.detach().float(), rtol=1e-4, atol=1e-4
     )
-    slopes = torch.autograd.grad(F.cross_entropy(expected, y), list(exact.parameters()))
+    gradients = torch.autograd.grad(F.cross_entropy(expected, y), list(exact.parameters()))
     loss, found = loss_and_gradients(net, x, y, chunk=3)
     torch.testing.assert_close(loss, F.cross_entropy(expected, y).detach().float())
-    for weight, ours, theirs in zip(net.parameters(), found, slopes, strict=True):
+    for weight, ours, theirs in zip(net.parameters(), found, gradients, strict=True):
         torch.testing.assert_close(ours, theirs.float(), rtol=1e-3, atol=2e-5)
         assert ours.stride() == weight.stride()  # or a fused optimiser is not at its fastest
         assert not ours.requires_grad
@@ -127,7 +127,7 @@ def test_other_devices_run_the_plain_net(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("hand-written layers are for a CPU")
 
-    monkeypatch.setattr(gradients, "Chain", refuse)
+    monkeypatch.setattr(gradients, "LayerSequence", refuse)
     net = make_convnet(4, (1, 28, 28), 3, 0).to("meta")
     x, y = torch.empty(5, 1, 28, 28, device="meta"), torch.zeros(5, device="meta").long()
     assert logits(net, x).shape == (5, 3)

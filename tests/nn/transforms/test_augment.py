@@ -16,10 +16,10 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import torch_generator
 from fedsynth.nn.transforms.augment import (
     DSA_OPERATIONS,
-    Params,
-    apply,
+    DSAParams,
+    apply_dsa,
     crop_scale_rotate,
-    draw,
+    draw_dsa,
     random_affine,
     saturate,
 )
@@ -142,22 +142,22 @@ def test_unknown_operation_of_protocol_p() -> None:
 @pytest.mark.parametrize("operation", DSA_OPERATIONS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_siamese_draw_treats_all_images_alike(operation: str, channels: int) -> None:
-    params = draw(torch_generator("siamese", operation), (operation,))
+    params = draw_dsa(torch_generator("siamese", operation), (operation,))
     x = images(5, channels)
-    out = apply(x, params)
-    assert torch.equal(out, apply(x.clone(), params))
-    alone = torch.cat([apply(image[None], params) for image in x])
+    out = apply_dsa(x, params)
+    assert torch.equal(out, apply_dsa(x.clone(), params))
+    alone = torch.cat([apply_dsa(image[None], params) for image in x])
     torch.testing.assert_close(out, alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("operation", DSA_OPERATIONS)
 def test_one_draw_per_image_is_many_siamese_draws(operation: str) -> None:
     x = images(9, 3)
-    params = draw(torch_generator("each", operation), (operation,), len(x))
-    out = apply(x, params)
+    params = draw_dsa(torch_generator("each", operation), (operation,), len(x))
+    out = apply_dsa(x, params)
     for index in range(len(x)):
-        row = Params(operation, {k: v[index : index + 1] for k, v in params.values.items()})
-        torch.testing.assert_close(out[index : index + 1], apply(x[index : index + 1], row))
+        row = DSAParams(operation, {k: v[index : index + 1] for k, v in params.values.items()})
+        torch.testing.assert_close(out[index : index + 1], apply_dsa(x[index : index + 1], row))
     assert not torch.equal(out, x)
 
 
@@ -165,9 +165,9 @@ def test_one_draw_per_image_is_many_siamese_draws(operation: str) -> None:
 @pytest.mark.parametrize("siamese", [True, False])
 def test_differentiable(operation: str, siamese: bool) -> None:
     x = images(3, 2, 8).double().requires_grad_()
-    params = draw(torch_generator("grad", operation), (operation,), 1 if siamese else 3)
+    params = draw_dsa(torch_generator("grad", operation), (operation,), 1 if siamese else 3)
     values = {k: v.double() for k, v in params.values.items()}
-    assert torch.autograd.gradcheck(lambda y: apply(y, Params(operation, values)), (x,))
+    assert torch.autograd.gradcheck(lambda y: apply_dsa(y, DSAParams(operation, values)), (x,))
 
 
 def test_saturation_of_one_channel_is_the_identity() -> None:
@@ -183,11 +183,11 @@ def test_saturation_of_one_channel_is_the_identity() -> None:
 @given(st.integers(0, 10**6), st.sampled_from([8, 28, 32]))
 def test_dsa_geometry(seed: int, side: int) -> None:
     x = images(6, 1, side) + 10  # so that 0 means "filled in"
-    crop = apply(x, draw(torch_generator("crop", seed), ("crop",), 6))
+    crop = apply_dsa(x, draw_dsa(torch_generator("crop", seed), ("crop",), 6))
     reach = round(0.125 * side)
     for before, after in zip(x[:, 0], crop[:, 0], strict=True):
         assert _is_shift(before, after, reach)
-    cutout = apply(x, draw(torch_generator("cutout", seed), ("cutout",), 6))
+    cutout = apply_dsa(x, draw_dsa(torch_generator("cutout", seed), ("cutout",), 6))
     for hole in (cutout == 0)[:, 0]:
         rows, columns = hole.any(1), hole.any(0)
         assert torch.equal(hole, rows[:, None] & columns)  # one rectangle
@@ -196,7 +196,7 @@ def test_dsa_geometry(seed: int, side: int) -> None:
             assert int(span.int().diff().abs().sum()) <= 2  # without gaps
     kept = cutout != 0
     assert torch.equal(cutout[kept], x[kept])
-    flip = apply(x, draw(torch_generator("flip", seed), ("flip",), 6))
+    flip = apply_dsa(x, draw_dsa(torch_generator("flip", seed), ("flip",), 6))
     for before, after in zip(x, flip, strict=True):
         assert torch.equal(after, before) or torch.equal(after, before.flip(2))
 
@@ -231,21 +231,21 @@ def test_known_parameters(
 ) -> None:
     operation = {"degrees": "rotate", "x": "scale", "brightness": "color"}[next(iter(values))]
     x = images(3, 3)
-    params = Params(operation, {name: torch.tensor([value]) for name, value in values.items()})
-    torch.testing.assert_close(apply(x, params), expected(x), rtol=1e-4, atol=1e-4)
+    params = DSAParams(operation, {name: torch.tensor([value]) for name, value in values.items()})
+    torch.testing.assert_close(apply_dsa(x, params), expected(x), rtol=1e-4, atol=1e-4)
 
 
 def test_draws_stay_in_range_and_reach_its_ends() -> None:
     g = torch_generator("range")
-    scale = draw(g, ("scale",), 4000).values["x"]
-    degrees = draw(g, ("rotate",), 4000).values["degrees"]
+    scale = draw_dsa(g, ("scale",), 4000).values["x"]
+    degrees = draw_dsa(g, ("rotate",), 4000).values["degrees"]
     for values, low, high in ((scale, 1 / 1.2, 1.2), (degrees, -15, 15)):
         assert low <= float(values.min()) < low + 0.01 * (high - low)
         assert high >= float(values.max()) > high - 0.01 * (high - low)
-    seen = {draw(g, DSA_OPERATIONS).operation for _ in range(200)}
+    seen = {draw_dsa(g, DSA_OPERATIONS).operation for _ in range(200)}
     assert seen == set(DSA_OPERATIONS)
 
 
 def test_unknown_operation_of_dsa() -> None:
     with pytest.raises(UserError, match=r"Did you mean 'cutout'"):
-        draw(torch_generator("x"), ("cutouts",))
+        draw_dsa(torch_generator("x"), ("cutouts",))

@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from fedsynth.nn.transforms.dct import coefficients, dct_matrix, images_of
+from fedsynth.nn.transforms.dct import dct, dct_matrix, inverse_dct
 
 IMAGES = torch.rand(4, 1, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
 def test_coefficients_are_sums_of_cosines() -> None:
-    found = coefficients(IMAGES, 3).view(4, 3, 3)
+    found = dct(IMAGES, 3).view(4, 3, 3)
     for a in range(3):
         for b in range(3):
             scale = math.sqrt((1 if a else 0.5) * (1 if b else 0.5)) * 2 / 9
@@ -30,9 +30,9 @@ def test_coefficients_are_sums_of_cosines() -> None:
 
 
 def test_all_frequencies_are_the_image_and_fewer_a_projection() -> None:
-    torch.testing.assert_close(images_of(coefficients(IMAGES, 9), 9), IMAGES)
-    low = images_of(coefficients(IMAGES, 4), 9)
-    torch.testing.assert_close(coefficients(low, 4), coefficients(IMAGES, 4))
+    torch.testing.assert_close(inverse_dct(dct(IMAGES, 9), 9), IMAGES)
+    low = inverse_dct(dct(IMAGES, 4), 9)
+    torch.testing.assert_close(dct(low, 4), dct(IMAGES, 4))
     assert (low.flatten(1).norm(dim=1) < IMAGES.flatten(1).norm(dim=1)).all()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import torch_generator
-from fedsynth.nn.transforms.image_priors import PRIORS, elastic, prior, ridges, smooth_field
+from fedsynth.nn.transforms.image_priors import PRIORS, elastic, find_prior, ridges, smooth_field
 
 
 def blobs(n: int = 12) -> torch.Tensor:
@@ -20,7 +20,7 @@ def blobs(n: int = 12) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_pictures_stay_on_the_pixel_scale_and_repeat(name: str) -> None:
-    known = prior(name)
+    known = find_prior(name)
     norms = torch.full((12,), 9.0)
     bright = known.intensity(blobs(), norms)
     made = known.enrich(bright, torch_generator("a"))
@@ -36,15 +36,15 @@ def test_pictures_stay_on_the_pixel_scale_and_repeat(name: str) -> None:
 def test_intensity_is_the_wanted_norm_or_full_ink() -> None:
     images = blobs()[:-1]
     norms = torch.linspace(1.0, 4.0, 11)
-    found = prior("textures").intensity(images, norms)
+    found = find_prior("textures").intensity(images, norms)
     torch.testing.assert_close(found.flatten(1).norm(dim=1), norms)
-    inked = prior("strokes").intensity(images, norms)
+    inked = find_prior("strokes").intensity(images, norms)
     assert (inked.flatten(1).topk(16, dim=1).values.mean(1) > 0.9).all()
 
 
 def test_strokes_are_nearer_to_ink_or_paper_than_what_they_came_from() -> None:
-    images = prior("strokes").intensity(blobs(), torch.ones(12))[:-1]
-    made = prior("strokes").enrich(images, torch_generator(0))
+    images = find_prior("strokes").intensity(blobs(), torch.ones(12))[:-1]
+    made = find_prior("strokes").enrich(images, torch_generator(0))
 
     def grey(x: torch.Tensor) -> float:
         return float((x * (1 - x)).mean())
@@ -78,4 +78,4 @@ def test_fields_are_smooth_and_of_unit_variance() -> None:
 
 def test_a_prior_nobody_knows() -> None:
     with pytest.raises(UserError, match=r"unknown prior 'stroke'. Did you mean 'strokes'"):
-        prior("stroke")
+        find_prior("stroke")

@@ -18,7 +18,7 @@ from fedsynth.methods.pate.datalens.config import (
     EnsembleConfig,
     published_setting,
 )
-from fedsynth.nn.ensembles.teacher_config import TeacherShape
+from fedsynth.nn.ensembles.teacher_config import TeacherConfig
 from fedsynth.nn.gan.label_dcgan import LabelDCGAN
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu
@@ -43,10 +43,10 @@ class EnsembleParameters:
     multiplier: float  # noise over the sensitivity of a round's vote sums
     bounds: VoteBounds
 
-    def teacher_shape(self, cfg: EnsembleConfig, stage: Stage) -> TeacherShape:
+    def teacher_shape(self, cfg: EnsembleConfig, stage: Stage) -> TeacherConfig:
         """The sizes of a teacher."""
         classes = len(stage.classes)
-        return TeacherShape(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
+        return TeacherConfig(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
 
     def check_sizes(self, cfg: EnsembleConfig, stage: Stage) -> None:
         """Refuse images that the networks cannot process, before any budget is spent."""

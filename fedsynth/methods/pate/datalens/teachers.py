@@ -32,7 +32,7 @@ from fedsynth.methods.pate.datalens.parameters import EnsembleParameters
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
-from fedsynth.nn.ensembles.teacher_config import initial
+from fedsynth.nn.ensembles.teacher_config import initial_parameters
 from fedsynth.privacy.mechanisms.votes import VoteCounts
 from fedsynth.privacy.party_data import Records
 
@@ -134,7 +134,7 @@ class TeacherEnsemble:
             self.stacks = self._allocate(len(self.assignment.sizes))
         for stack in self.stacks:
             generator = torch_generator(*self.key, "teachers", stack.start)
-            stack.flat.copy_(initial(self.shape, stack.teachers, generator, self.dtype))
+            stack.flat.copy_(initial_parameters(self.shape, stack.teachers, generator, self.dtype))
             stack.squares.zero_()
         self.rounds_done, self.consistent = 0, True
 

@@ -1,4 +1,11 @@
-"""Layers whose weights have spectral norm about one, by one power iteration a forward pass."""
+"""Layers with spectral normalisation: one power iteration per forward pass.
+
+The update rule in training is that of `torch.nn.utils.spectral_norm`, which torch has deprecated.
+Its successor, `parametrizations.spectral_norm`, divides by a value half an iteration further and
+starts with fifteen iterations from two random vectors, so the same random key would give other
+critics (a test shows both). It also stores a second vector per weight, which is recomputed here, as
+critics are stored after every turn.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +17,10 @@ _TINY = 1e-12
 
 
 class _Spectral(nn.Module):
-    """A weight divided by its largest singular value as a matrix [outputs, everything else].
+    """A weight divided by its largest singular value as a matrix [outputs, all other dimensions].
 
-    The left singular vector is a buffer and goes one power iteration further with every forward
-    pass in training mode; both vectors count as constants in the gradient.
+    The left singular vector is a buffer. Each forward pass in training mode advances it by one
+    power iteration; both singular vectors are constants in the gradient.
     """
 
     left: Tensor
@@ -26,7 +33,7 @@ class _Spectral(nn.Module):
         self.register_buffer("left", F.normalize(start, dim=0, eps=_TINY))
 
     def normalised(self) -> Tensor:
-        """The weight over its spectral norm."""
+        """The weight divided by its spectral norm."""
         matrix = self.weight.flatten(1)
         with torch.no_grad():
             right = F.normalize(matrix.t() @ self.left, dim=0, eps=_TINY)
@@ -65,7 +72,7 @@ class SpectralLinear(_Spectral):
 
 
 class SpectralEmbedding(_Spectral):
-    """A table of vectors, one a label, normalised as a matrix."""
+    """A table of vectors, one per label, normalised as a matrix."""
 
     def __init__(self, labels: int, width: int) -> None:
         super().__init__(nn.Embedding(labels, width).weight.data)

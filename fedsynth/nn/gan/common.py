@@ -1,0 +1,42 @@
+"""Shared parts of the generators: label conditioning, pixel norm and keyed initialisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedsynth.core.randomness import default_seed
+from fedsynth.core.types import DatasetInfo, Shape
+
+
+def make_generator(
+    kind: Callable[[int, int, Shape], nn.Module],
+    latent_size: int,
+    classes: int,
+    data: DatasetInfo,
+    *key: object,
+) -> nn.Module:
+    """A generator with its default initialisation, drawn from the random key alone.
+
+    Args:
+        kind: Constructor, called with the latent size, the number of classes and the image shape.
+        latent_size: Length of a latent vector.
+        classes: Number of class indices.
+        data: The data set whose image shape is generated.
+        key: Determines the weights.
+    """
+    with default_seed(*key):
+        return kind(latent_size, classes, data.shape)
+
+
+def with_labels(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Latent vectors (or other rows) with one-hot labels appended."""
+    return torch.cat([rows, F.one_hot(labels, classes).to(rows)], dim=1)
+
+
+def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
+    """The channels of each position scaled to mean square one."""
+    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + eps)
