@@ -41,9 +41,15 @@ def in_use(folder: Path) -> Iterator[None]:
                     f"{folder} is in use by {_read_holder(holder)}. Wait for its end or stop it, "
                     f"then go on with --resume {folder}."
                 ) from None
+            stack.callback(_remove, folder / LOCK)  # while it is held: see `filelock`'s inode check
+            stack.callback(_remove, holder)
             atomic_write(holder, json.dumps(_describe_process()).encode(), durable=False)
-        stack.callback(holder.unlink, missing_ok=True)
         yield
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows removes no open file; `filelock` does it there
+        path.unlink()
 
 
 def _describe_process() -> dict[str, str | int]:
