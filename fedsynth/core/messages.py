@@ -1,4 +1,4 @@
-"""What travels between the server and the parties: requests, releases and sums of releases."""
+"""Messages between the server and the parties: requests, releases and sums of releases."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import dataclass, field
 
 import torch
 
-Numbers = Mapping[str, int | float | str | bool]
-Arrays = Mapping[str, torch.Tensor]
+from fedsynth.core.outcomes import SyntheticSet
+
+Scalars = Mapping[str, int | float | str | bool]  # by name
+Arrays = Mapping[str, torch.Tensor]  # by name
 Shapes = Mapping[str, Sequence[int]]  # of arrays, by name
 
 
 @dataclass(frozen=True)
 class Request:
-    """A question of the server to a party: a kind, a round number and public arrays."""
+    """A request of the server to a party: a kind, a round number and public values."""
 
     kind: str = "release"
     round: int = 0
     arrays: Arrays = field(default_factory=dict)
-    numbers: Numbers = field(default_factory=dict)
+    numbers: Scalars = field(default_factory=dict)
 
     def digest(self) -> str:
         """SHA-256 over all content: equal requests have equal digests."""
@@ -36,14 +38,22 @@ class Request:
 class Release:
     """The only object that leaves a party.
 
-    `Guard.release` makes it and stamps it with the ledger entries that paid for it; the ClientApp
-    refuses to send anything else."""
+    `Guard.release` makes it and adds the ledger entries that paid for it; the ClientApp sends
+    nothing else."""
 
     party: int
     arrays: Arrays
     entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
-    numbers: Numbers = field(default_factory=dict)
-    only_in_sum: bool = False  # holds one share of the noise: must not be seen by itself
+    numbers: Scalars = field(default_factory=dict)
+    only_in_sum: bool = False  # holds one share of the noise: must not be revealed by itself
+
+    def synthetic_set(self) -> SyntheticSet:
+        """The synthetic set that this release consists of.
+
+        Raises:
+            ValueError: The release holds something else.
+        """
+        return SyntheticSet.from_arrays(self.arrays)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-
-from fedsynth.core.messages import Arrays
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,22 @@ class SyntheticSet:
         """The images in the pixel scale, float32."""
         return self.images / 255 if self.images.dtype == torch.uint8 else self.images
 
+    def to_arrays(self) -> dict[str, torch.Tensor]:
+        """The content as named arrays: images, labels and, where there are any, soft labels."""
+        arrays = {"images": self.images, "labels": self.labels}
+        return arrays if self.soft is None else {**arrays, "soft": self.soft}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, torch.Tensor]) -> SyntheticSet:
+        """The set of `to_arrays`.
+
+        Raises:
+            ValueError: The arrays are not those of a synthetic set.
+        """
+        if not {"images", "labels"} <= set(arrays) <= {"images", "labels", "soft"}:
+            raise ValueError(f"the arrays {', '.join(sorted(arrays))} are not a synthetic set")
+        return SyntheticSet(arrays["images"], arrays["labels"], arrays.get("soft"))
+
     @staticmethod
     def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
         """Concatenate sets in order; soft labels remain where every set has them."""
@@ -42,8 +56,8 @@ class SyntheticSet:
 class ReleasedModel:
     """A private classifier over all classes of the data set."""
 
-    state: Arrays
-    width: int
+    state: Mapping[str, torch.Tensor]
+    width: int  # of the ConvNet
 
 
 Outcome = SyntheticSet | ReleasedModel

@@ -19,7 +19,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.messages import Arrays, Numbers, Release, Request
+from fedsynth.core.messages import Arrays, Release, Request, Scalars
 
 ANSWER = "query.answer"
 WHO_ARE_YOU = "query.who"
@@ -112,7 +112,7 @@ def _decode_array(name: str, array: Array) -> torch.Tensor:
     return torch.frombuffer(bytearray(array.data), dtype=dtype).reshape(array.shape)
 
 
-def _encode_numbers(numbers: Numbers) -> ConfigRecord:
+def _encode_numbers(numbers: Scalars) -> ConfigRecord:
     for name, value in numbers.items():
         if type(value) not in (int, float, str, bool):
             raise TypeError(f"number {name!r} is {type(value).__name__}, not int, float, str, bool")
@@ -122,7 +122,7 @@ def _encode_numbers(numbers: Numbers) -> ConfigRecord:
 
 
 def _pack(
-    question: RequestId, arrays: Arrays, numbers: Numbers, more: Mapping[str, Any]
+    question: RequestId, arrays: Arrays, numbers: Scalars, more: Mapping[str, Any]
 ) -> RecordDict:
     envelope = ConfigRecord(
         {

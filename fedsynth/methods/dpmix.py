@@ -108,16 +108,11 @@ class DPMix(Method[DPMixConfig]):
         soft = torch.zeros(len(means), data.classes)
         shares = shares_of(means[:, pixels:] / by_label)
         soft[:, held] = shares
-        return guard.release({"images": images, "labels": held[every_place(shares)], "soft": soft})
+        return guard.release(SyntheticSet(images, held[every_place(shares)], soft))
 
     def serve(self, ctx: ServerContext[DPMixConfig]) -> Outcome:
         releases = ctx.ask(ctx.parties, Request())
-        return SyntheticSet.join(
-            [
-                SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays["soft"])
-                for r in releases
-            ]
-        )
+        return SyntheticSet.join([release.synthetic_set() for release in releases])
 
 
 def shares_of(noised: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
+from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.method import Method, PartyContext, ServerContext
@@ -45,7 +45,7 @@ class UpperBound(Method[UpperBoundConfig]):
     def party(self, ctx: PartyContext[UpperBoundConfig], request: Request) -> Release:
         private, guard = ctx.data, ctx.guard
         records = guard.disclose(private)
-        return guard.release({"images": records.images, "labels": records.labels})
+        return guard.release(SyntheticSet(records.images, records.labels))
 
     def serve(self, ctx: ServerContext[UpperBoundConfig]) -> Outcome:
         return replace(pooled(ctx.ask(ctx.parties, Request())), raw=True)

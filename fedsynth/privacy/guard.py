@@ -15,7 +15,8 @@ import torch
 from dp_accounting import DpEvent
 
 from fedsynth.core.enums import NoisePlacement, Unit
-from fedsynth.core.messages import Arrays, Numbers, Release, Request
+from fedsynth.core.messages import Arrays, Release, Request, Scalars
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import CURATOR, PUBLIC, Charger
@@ -114,14 +115,16 @@ class Guard:
         self._charger.charge(disclosed(), "disclosure")
         return open_for_guard(sealed)
 
-    def release(self, arrays: Arrays, numbers: Numbers | None = None) -> Release:
-        """A release of the results of this guard's mechanisms, with the ledger entries that paid.
+    def release(self, payload: SyntheticSet | Arrays, numbers: Scalars | None = None) -> Release:
+        """A release of results of this guard's mechanisms, or of a set computed from them, with
+        the ledger entries that paid.
 
         Raises:
             PermissionError: No mechanism was used in this answer.
         """
         if not self._charger.entries:
             raise PermissionError("nothing was charged for this release: use a mechanism first")
+        arrays = payload.to_arrays() if isinstance(payload, SyntheticSet) else payload
         ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
         entries, public = tuple(self._charger.entries), dict(numbers or {})
         return Release(self._plan.party, ready, entries, public, self._only_in_sum)

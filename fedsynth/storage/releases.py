@@ -24,9 +24,7 @@ GAP = 2
 def archive(outcome: Outcome) -> bytes:
     """The npz archive of an outcome. Object arrays, hence pickles, are refused."""
     if isinstance(outcome, SyntheticSet):
-        arrays = {"images": _numpy(outcome.images), "labels": _numpy(outcome.labels)}
-        if outcome.soft is not None:
-            arrays["soft"] = _numpy(outcome.soft)
+        arrays = {name: _numpy(tensor) for name, tensor in outcome.to_arrays().items()}
     else:
         if WIDTH_KEY in outcome.state:
             raise ValueError(f"a model's array may not be called {WIDTH_KEY!r}")
@@ -48,12 +46,13 @@ def unarchive(path: Path) -> Outcome:
             arrays = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as a release: {error}") from error
-    if {"images", "labels"} <= set(arrays) <= {"images", "labels", "soft"}:
-        return SyntheticSet(arrays["images"], arrays["labels"], arrays.get("soft"))
     if WIDTH_KEY in arrays:
         width = int(arrays.pop(WIDTH_KEY))
         return ReleasedModel(arrays, width)
-    raise UserError(f"{path} is not a release: it holds the arrays {', '.join(sorted(arrays))}.")
+    try:
+        return SyntheticSet.from_arrays(arrays)
+    except ValueError as error:
+        raise UserError(f"{path} is not a release: {error}.") from error
 
 
 def is_table(outcome: SyntheticSet) -> bool:

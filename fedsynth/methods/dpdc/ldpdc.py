@@ -15,7 +15,7 @@ import torch
 
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
+from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, PartyInfo, Stage
@@ -88,7 +88,7 @@ class LDPDC(Method[LDPDCConfig]):
         expected = expected_records(rates, private.info).to(sums).view(-1, 1, 1)
         images = scale.to_pixels((sums / expected).reshape(-1, *shape))
         labels = torch.tensor(list(rates), dtype=torch.int64).repeat_interleave(cfg.spc)
-        return guard.release({"images": images, "labels": labels})
+        return guard.release(SyntheticSet(images, labels))
 
     def serve(self, ctx: ServerContext[LDPDCConfig]) -> Outcome:
         return pooled(ctx.ask(ctx.parties, Request()))

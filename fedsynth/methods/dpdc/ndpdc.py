@@ -108,7 +108,7 @@ class NDPDC(Method[NDPDCConfig]):
                 (real,) = guard.apply(mechanism, private, call=number)
                 condensed.match(step, real, scale, cfg.clip)
         result = condensed.result()
-        return guard.release({"images": result.images, "labels": result.labels})
+        return guard.release(result)
 
     def serve(self, ctx: ServerContext[NDPDCConfig]) -> Outcome:
         return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))

@@ -81,7 +81,7 @@ class DM(Method[DMConfig]):
             real = self._means(cfg, condensed, step, number, records)
             condensed.match(step, real, scale, bound=None)
         result = condensed.result()
-        return guard.release({"images": result.images, "labels": result.labels})
+        return guard.release(result)
 
     @staticmethod
     def _means(

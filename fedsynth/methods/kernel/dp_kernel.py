@@ -143,7 +143,7 @@ class DPKernel(Method[DPKernelConfig]):
                 (released,) = guard.apply(mechanism, private, call=step)
                 learner.follow(points, embedding.slopes(released, expected))
         made = learner.sample(held, cfg.spc)
-        return guard.release({"images": made.images, "labels": made.labels})
+        return guard.release(made)
 
     def serve(self, ctx: ServerContext[DPKernelConfig]) -> Outcome:
         return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))

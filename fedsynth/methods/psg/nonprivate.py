@@ -78,7 +78,7 @@ class GradientMatching(Method[GradientMatchingConfig]):
         for run in private.rounds(cfg.runs, matched.state):
             match_run(matched, run, real_gradient, others)
         result = matched.result()
-        return guard.release({"images": result.images, "labels": result.labels})
+        return guard.release(result)
 
     def serve(self, ctx: ServerContext[GradientMatchingConfig]) -> Outcome:
         cfg = ctx.config

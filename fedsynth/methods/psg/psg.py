@@ -98,7 +98,7 @@ class PSG(Method[PSGConfig]):
             for run in private.rounds(cfg.runs, matched.state):
                 match_run(matched, run, real_gradient, others)
         result = matched.result()
-        return guard.release({"images": result.images, "labels": result.labels})
+        return guard.release(result)
 
     def start(
         self, cfg: Any, plan: Plan, party: int, request: Request, device: torch.device
@@ -122,7 +122,7 @@ def earlier_images(parties: ServerContext[Any]) -> Arrays:
     if not parties.inherited:
         return {}
     before = SyntheticSet.join([s for s in parties.inherited if isinstance(s, SyntheticSet)])
-    return {"images": before.images, "labels": before.labels}
+    return before.to_arrays()
 
 
 def start_images(
@@ -151,11 +151,9 @@ def other_classes(
     )
     if not known:
         return to_come
-    return SyntheticSet.join([SyntheticSet(known["images"], known["labels"]), to_come])
+    return SyntheticSet.join([SyntheticSet.from_arrays(known), to_come])
 
 
 def pooled(releases: list[Release]) -> SyntheticSet:
     """All parties' images together."""
-    return SyntheticSet.join(
-        [SyntheticSet(r.arrays["images"], r.arrays["labels"]) for r in releases]
-    )
+    return SyntheticSet.join([release.synthetic_set() for release in releases])

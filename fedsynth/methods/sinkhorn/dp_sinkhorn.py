@@ -137,7 +137,7 @@ class DPSinkhorn(Method[DPSinkhornConfig]):
                 (slopes,) = guard.apply(mechanism, private, call=step)
                 learner.follow(points, torch.cat([slopes, clouds.of_extra()]))
         made = learner.sample(held, cfg.spc)
-        return guard.release({"images": made.images, "labels": made.labels})
+        return guard.release(made)
 
     def serve(self, ctx: ServerContext[DPSinkhornConfig]) -> Outcome:
         return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))

@@ -14,6 +14,7 @@ and every gradient sum by at most C. The rest is post-processing. Images are rel
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -102,7 +103,7 @@ class SketchTeach(Method[SketchTeachConfig]):
         key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
         models = portrayed(ask, recipe, classes, records=info.records, key=key)
         sent = request.arrays
-        earlier = SyntheticSet(sent["images"], sent["labels"]) if sent else None
+        earlier = SyntheticSet.from_arrays(sent) if sent else None
         lesson = SetSynthesizer(
             cfg,
             recipe,
@@ -124,20 +125,14 @@ class SketchTeach(Method[SketchTeachConfig]):
                 (total,) = guard.apply(mechanism, private, call=step)
                 head.step(step, lesson.mean_gradient(head.weights, total, info.records))
         made = lesson.released(head.result())
-        soft = {} if made.soft is None else {"soft": made.soft}
-        return guard.release({"images": made.images, "labels": made.labels, **soft})
+        return guard.release(made)
 
     def serve(self, ctx: ServerContext[SketchTeachConfig]) -> Outcome:
         cfg = ctx.config
         earlier = shown_negatives(cfg, ctx.inherited)
-        sent = {} if earlier is None else {"images": earlier.images, "labels": earlier.labels}
+        sent = {} if earlier is None else replace(earlier, soft=None).to_arrays()
         releases = ctx.ask(ctx.parties, Request(arrays=sent, numbers={"seed": ctx.seed}))
-        return SyntheticSet.join(
-            [
-                SyntheticSet(r.arrays["images"], r.arrays["labels"], r.arrays.get("soft"))
-                for r in releases
-            ]
-        )
+        return SyntheticSet.join([release.synthetic_set() for release in releases])
 
 
 def recipe_of(cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget) -> Recipe:

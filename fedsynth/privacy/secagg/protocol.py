@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.messages import Arrays, Numbers, Release, Request
+from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.randomness import numpy_generator
 
 WAYS = ("ideal", "secagg")
@@ -47,7 +47,7 @@ def secure_sum(
     near = NeighbourGraph.choose(who, at_least, numpy_generator(*key, "neighbours", question.round))
 
     def stage(
-        kind: str, arrays: Mapping[int, Arrays], more: Numbers | None = None
+        kind: str, arrays: Mapping[int, Arrays], more: Scalars | None = None
     ) -> list[Release]:
         numbers = {"session": session, "question": digest, **(more or {})}
         return ask({p: Request(kind, question.round, mine, numbers) for p, mine in arrays.items()})

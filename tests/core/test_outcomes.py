@@ -1,0 +1,41 @@
+"""Synthetic sets: pixel scale, arrays, joining."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedsynth.core.outcomes import SyntheticSet
+
+FLOATS = SyntheticSet(torch.full((2, 1, 1, 1), 0.5), torch.tensor([0, 1]))
+SOFT = SyntheticSet(torch.zeros(1, 1, 1, 1), torch.tensor([2]), torch.ones(1, 3))
+
+
+def test_bytes_are_scaled_to_pixels_and_floats_are_not():
+    stored = SyntheticSet(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.tensor([0]))
+    assert stored.pixels().flatten().tolist() == [0.0, 1.0]
+    assert FLOATS.pixels() is FLOATS.images
+
+
+def test_arrays_name_soft_labels_only_where_there_are_any():
+    assert list(FLOATS.to_arrays()) == ["images", "labels"]
+    assert list(SOFT.to_arrays()) == ["images", "labels", "soft"]
+    assert SyntheticSet.from_arrays(SOFT.to_arrays()) == SOFT
+
+
+@pytest.mark.parametrize("names", [["images"], ["images", "labels", "more"], []])
+def test_other_arrays_are_refused(names):
+    with pytest.raises(ValueError, match="not a synthetic set"):
+        SyntheticSet.from_arrays({name: torch.zeros(1) for name in names})
+
+
+def test_joined_sets_keep_order_and_soft_labels_that_all_have():
+    joined = SyntheticSet.join([FLOATS, SOFT])
+    assert joined.labels.tolist() == [0, 1, 2]
+    assert joined.soft is None
+    assert not joined.raw
+    both = SyntheticSet.join([SOFT, SOFT])
+    assert both.soft is not None
+    assert len(both.soft) == 2
+    raw = SyntheticSet(FLOATS.images, FLOATS.labels, raw=True)
+    assert SyntheticSet.join([FLOATS, raw]).raw
