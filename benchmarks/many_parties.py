@@ -52,7 +52,7 @@ from fedsynth.storage.run_directory import RunDirectory
 
 SIZES = (340, 3400)
 ASKED = 10
-TINY_GAN = {"warm": 0, "critic_steps": 1, "width": 4, "depth": 4, "batch": 4, "spc": 10}
+TINY_GAN = {"warm_steps": 0, "critic_steps": 1, "width": 4, "depth": 4, "batch": 4, "spc": 10}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.methods.gs_wgan.generator import fill, flat
+from fedsynth.methods.gs_wgan.generator import load_state_vector, state_vector
 from fedsynth.methods.method import Method, ServerContext
 from fedsynth.privacy.guard import Guard
 
@@ -35,14 +35,14 @@ class GeneratorRelease(Method[C]):
 
     def released(self, guard: Guard, net: nn.Module) -> Release:
         """The generator as it leaves the party."""
-        return guard.release({"generator": flat(net)})
+        return guard.release({"generator": state_vector(net)})
 
     def serve(self, ctx: ServerContext[C]) -> Outcome:
         cfg, plan = ctx.config, ctx.plan
         made = []
         for answer in ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})):
             net = self.network(cfg, plan, answer.party, "blank").to(ctx.device)
-            fill(net, answer.arrays["generator"])
+            load_state_vector(net, answer.arrays["generator"])
             key = (ctx.seed, self.name, plan.stage.index, answer.party, "sample")
             made.append(drawn_set(net.eval(), plan, answer.party, cfg, key))
         return SyntheticSet.join(made)

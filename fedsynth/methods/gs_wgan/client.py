@@ -1,88 +1,88 @@
-"""The party's side of GS-WGAN: train critics at home, answer with sanitised gradients."""
+"""A party of GS-WGAN: it trains its critics on its records and releases sanitised gradients."""
 
 from __future__ import annotations
 
 import functools
 
+import torch
 from torch import Tensor, nn
 
-from fedsynth.core.messages import Request
-from fedsynth.core.plan import Plan
+from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
 from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
-from fedsynth.methods.gs_wgan.generator import fill, new_generator
+from fedsynth.methods.gs_wgan.generator import load_state_vector, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
-from fedsynth.privacy.guard import Guard
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import Records
 
 
 class GSWGANClient:
     """One party while it answers one request."""
 
-    def __init__(
-        self, cfg: GSWGANConfig, plan: Plan, private: PartyData, request: Request, guard: Guard
-    ) -> None:
-        self.cfg, self.plan, self.private, self.request, self.guard = (
-            cfg, plan, private, request, guard,
-        )  # fmt: skip
-        self.share = plan.of(private.info.party)
+    def __init__(self, ctx: PartyContext[GSWGANConfig], request: Request) -> None:
+        self.ctx, self.request = ctx, request
+        self.stage = ctx.plan.stage
+        self.schedule = ctx.config.schedule(self.stage)
 
-    def _home(self, index: int) -> StoredCritic:
-        stage, seed = self.plan.stage, self.request.numbers["seed"]
-        key = (seed, "gs_wgan", stage.index, self.share.party, index)
-        critic = Critic(self.cfg, stage.data, stage.classes, key, self.guard.device)
-        return StoredCritic(critic, self.private, index)
+    def warm_up(self) -> Release:
+        """Warm up the critic of one subset; nothing is released."""
+        subsets = self.schedule.turns[self.ctx.party]
+        subset = next(subset for subset in subsets if subset.index == self.request.round)
+        subset.records(self.ctx.data).map(self._stored_critic(subset.index).load)
+        return self.ctx.guard.acknowledge()
 
-    def _visits(self) -> list[SubsetTurn]:
-        return self.cfg.schedule(self.plan.stage).at(self.request.round, self.share.party)
+    def train(self) -> Release:
+        """Train the critic of one subset for its turn; nothing is released."""
+        (turn,) = [t for t in self._turns() if t.slot == self.request.numbers["slot"]]
+        critic, generator = self._stored_critic(turn.subset.index), self._generator()
+        turn.subset.records(self.ctx.data).map(lambda own: critic.train(turn, own, generator))
+        return self.ctx.guard.acknowledge()
 
-    def _generator(self) -> nn.Module:
-        stage, cfg = self.plan.stage, self.cfg
-        net = _blank_generator(cfg.generator, cfg.depth, cfg.code, len(stage.classes), stage.data)
-        fill(net, self.request.arrays["theta"])
-        return net.to(self.guard.device)
-
-    def warm(self) -> None:
-        """Warm up one critic."""
-        index = self.request.round
-        parts = self.cfg.schedule(self.plan.stage).visits[self.share.party]
-        part = next(part for part in parts if part.index == index)
-        part.records(self.private).map(self._home(index).ready)
-
-    def train(self) -> None:
-        """Train one critic for its visit."""
-        (visit,) = [v for v in self._visits() if v.slot == self.request.numbers["slot"]]
-        home, generator = self._home(visit.part.index), self._generator()
-        visit.part.records(self.private).map(lambda mine: home.train(visit, mine, generator))
-
-    def answers(self) -> list[Tensor]:
-        """The sanitised gradients of all visits of this round."""
+    def release_gradients(self) -> Release:
+        """Release the sanitised upstream gradients of all turns of this round."""
         generator = self._generator()
-        return [self._sanitised(visit, generator) for visit in self._visits()]
+        gradients = [self._sanitised_gradients(turn, generator) for turn in self._turns()]
+        return self.ctx.guard.release({"gradients": torch.cat(gradients)})
 
-    def _sanitised(self, visit: SubsetTurn, generator: nn.Module) -> Tensor:
-        home, seed = self._home(visit.part.index), self.request.numbers["seed"]
-        codes, labels = upstream_inputs(self.cfg, self.plan, visit, self.request.round, seed)
-        inputs = codes.to(self.guard.device), labels.to(self.guard.device)
+    def _sanitised_gradients(self, turn: SubsetTurn, generator: nn.Module) -> Tensor:
+        ctx = self.ctx
+        critic, seed = self._stored_critic(turn.subset.index), self.request.numbers["seed"]
+        latents, labels = upstream_inputs(ctx.config, ctx.plan, turn, self.request.round, seed)
+        inputs = latents.to(ctx.device), labels.to(ctx.device)
 
         def gradients(records: Records) -> Tensor:
-            return home.answer(visit, records, generator, inputs)
+            return critic.upstream_gradients(turn, records, generator, inputs)
 
         mechanism = UpstreamGradients(
             gradients=gradients,
-            subset=visit.part,
-            clip=self.cfg.clip,
-            noise_multiplier=self.share.noise_multiplier,
+            subset=turn.subset,
+            clip=ctx.config.clip,
+            noise_multiplier=ctx.party_plan.noise_multiplier,
         )
-        (sanitised,) = self.guard.apply(mechanism, self.private, call=visit.slot)
+        (sanitised,) = ctx.guard.apply(mechanism, ctx.data, call=turn.slot)
         return sanitised
+
+    def _turns(self) -> list[SubsetTurn]:
+        return self.schedule.turns_in_round(self.request.round, self.ctx.party)
+
+    def _stored_critic(self, index: int) -> StoredCritic:
+        ctx, stage = self.ctx, self.stage
+        key = (self.request.numbers["seed"], "gs_wgan", stage.index, ctx.party, index)
+        critic = Critic(ctx.config, stage.data, stage.classes, key, ctx.device)
+        return StoredCritic(critic, ctx.data, index)
+
+    def _generator(self) -> nn.Module:
+        cfg, stage = self.ctx.config, self.stage
+        net = _blank_generator(cfg.generator, cfg.depth, cfg.latent, len(stage.classes), stage.data)
+        load_state_vector(net, self.request.arrays["theta"])
+        return net.to(self.ctx.device)
 
 
 @functools.lru_cache(maxsize=4)
 def _blank_generator(
-    kind: str, depth: int, code: int, classes: int, data: DatasetInfo
+    architecture: str, depth: int, latent: int, classes: int, data: DatasetInfo
 ) -> nn.Module:
-    """A generator to be filled with what the curator sent; one a process, as making it is slow."""
-    return new_generator(kind, depth, code, classes, data, "blank").eval()
+    """A generator to load the server's weights into; one per process, as creating it is slow."""
+    return new_generator(architecture, depth, latent, classes, data, "blank").eval()

@@ -1,4 +1,4 @@
-"""GS-WGAN's settings, and what follows from them and from public facts alone."""
+"""Settings of GS-WGAN, and what follows from them and from public facts alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Stage
@@ -22,15 +23,19 @@ from fedsynth.methods.gs_wgan.schedule import (
 
 @dataclass(frozen=True)
 class CriticConfig:
-    """The settings of critics and generators; the defaults are the published ones."""
+    """Settings of critics and generators; the defaults are the published ones."""
 
-    batch: int = setting(32, "images a step, and upstream gradients a visit (B)", at_least=1)
-    critic_steps: int = setting(5, "critic steps a generator step (n_dis)", at_least=1)
-    warm: int = setting(2000, "warm-start generator steps of every subset (T_w)", at_least=0)
-    rate: float = setting(1e-4, "Adam's learning rate, generators and critics", above=0)
+    batch: int = setting(32, "images per step, and upstream gradients per turn (B)", at_least=1)
+    critic_steps: int = setting(5, "critic steps per generator step (n_dis)", at_least=1)
+    warm_steps: int = setting(
+        2000, "warm-start generator steps per subset (T_w)", at_least=0, formerly="warm"
+    )
+    learning_rate: float = setting(
+        1e-4, "Adam's learning rate of generators and critics", above=0, formerly="rate"
+    )
     penalty: float = setting(10.0, "weight of the gradient penalty", at_least=0)
-    drift: float = setting(0.001, "weight of the scores' squares", at_least=0)
-    code: int = setting(10, "length of codes", at_least=1)
+    drift: float = setting(0.001, "weight of the squared scores", at_least=0)
+    latent: int = setting(10, "length of a latent vector", at_least=1, formerly="code")
     generator: str = setting("dcgan", "architecture", choices=("dcgan", "resnet"))
     depth: int = setting(256, "channels of the generator, a multiple of 4", at_least=4)
     width: int = setting(64, "channels of a critic's first convolution", at_least=1)
@@ -41,29 +46,31 @@ class CriticConfig:
 
 @dataclass(frozen=True)
 class GSWGANConfig(CriticConfig):
-    """GS-WGAN's settings; the defaults are the published ones."""
+    """Settings of GS-WGAN; the defaults are the published ones."""
 
     subsets: int = setting(
-        1000, "subsets over all parties of a stage (K), at least one each", at_least=1
+        1000, "subsets over all parties of a stage (K), at least one per party", at_least=1
     )
-    steps: int = setting(20000, "generator steps, each a round (T)", at_least=1)
-    per_round: int = setting(1, "subsets visited in a round", at_least=1)
-    order: str = setting(ROUND_ROBIN, "who is visited when, in public", choices=ORDERS)
-    clip: float = setting(1.0, "bound C on one image's gradient", above=0)
+    steps: int = setting(20000, "generator steps, one per round (T)", at_least=1)
+    per_round: int = setting(1, "subsets that have a turn in a round", at_least=1)
+    order: str = setting(ROUND_ROBIN, "public order of the turns", choices=ORDERS)
+    clip: float = setting(1.0, "bound C on the gradient at one image", above=0)
     noise: float | None = setting(
-        None, "noise over one image's sensitivity 2C (sigma; published: 1.07); none: what the "
+        None, "noise over the sensitivity 2C of one image (sigma; published: 1.07); none: what the "
         "budget allows", above=0
     )  # fmt: skip
-    generator_rate: float | None = setting(
-        None, "Adam's rate of the released generator; none: as `rate`", above=0
-    )
-    average: float = setting(
-        0.999, "decay of the moving average that is released", at_least=0, at_most=1
-    )
-    spc: int = setting(6000, "images a class drawn from the generator", at_least=1)
+    generator_learning_rate: float | None = setting(
+        None, "Adam's learning rate of the released generator; none: as `learning_rate`", above=0,
+        formerly="generator_rate",
+    )  # fmt: skip
+    ema_decay: float = setting(
+        0.999, "decay of the moving average of generators that is released", at_least=0, at_most=1,
+        formerly="average",
+    )  # fmt: skip
+    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
 
     def schedule(self, stage: Stage) -> ParticipationSchedule:
-        """Who is visited when in this stage."""
+        """The turns of all subsets in this stage."""
         return make_schedule(
             stage,
             "gs_wgan",
@@ -75,12 +82,14 @@ class GSWGANConfig(CriticConfig):
 
 
 def upstream_inputs(
-    cfg: GSWGANConfig, plan: Plan, visit: SubsetTurn, number: int, seed: object
+    cfg: GSWGANConfig, plan: Plan, turn: SubsetTurn, number: int, seed: object
 ) -> tuple[Tensor, Tensor]:
-    """Codes and labels of a visit's images, the same for party and curator; labels are uniform
-    among the classes the party says it holds (a user says nothing: among all of the stage)."""
+    """Latents and class indices of a turn's images, the same at the party and at the server.
+
+    Classes are uniform among those that the party states to hold. Under unit "user" parties state
+    none, and classes are uniform among all of the stage."""
     classes = plan.stage.classes
-    held = classes if plan.budget.unit == "user" else plan.info(visit.party).class_counts
-    places = torch.tensor([place for place, name in enumerate(classes) if name in held])
-    key = (seed, "gs_wgan", plan.stage.index, "upstream", number, visit.slot)
-    return draw_inputs(cfg.batch, cfg.code, places, key)
+    held = classes if plan.budget.unit == Unit.USER else plan.info(turn.party).class_counts
+    indices = torch.tensor([index for index, label in enumerate(classes) if label in held])
+    key = (seed, "gs_wgan", plan.stage.index, "upstream", number, turn.slot)
+    return draw_inputs(cfg.batch, cfg.latent, indices, key)

@@ -1,8 +1,9 @@
-"""Who is visited when: the subsets that parties host, and the public schedule of visits to them.
+"""The public schedule of GS-WGAN: the subsets that parties host, and the rounds of each subset.
 
-A party's records are cut into subsets (one subset: the party itself, as in a federation of users).
-In every round a few subsets are visited; which ones is fixed before any data is read, so a subset's
-visits are a number that everybody can count. Nothing is claimed for the secrecy of the choice.
+A party's records are divided into subsets (a single one: the party itself, as in a federation of
+users). In every round a few subsets have a turn; which ones is fixed before any data are read, so
+the number of turns of a subset is public and can be accounted for. No secrecy of the choice is
+claimed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from dp_accounting import DpEvent
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
@@ -26,62 +28,62 @@ ORDERS = (ROUND_ROBIN, RANDOM)
 
 @dataclass(frozen=True)
 class SubsetTurn:
-    """One visit to a subset: its place in the round, whose subset, and which visit to it."""
+    """One turn of one subset."""
 
-    slot: int
+    slot: int  # position in the round
     party: int
-    part: Subset
-    number: int  # of earlier visits to this subset
+    subset: Subset
+    number: int  # of earlier turns of this subset
 
 
 @dataclass(frozen=True)
 class ParticipationSchedule:
-    """All visits of one stage, round by round."""
+    """All turns of one stage, round by round."""
 
-    subsets: dict[int, int]  # by party
+    subsets: dict[int, int]  # number of subsets per party
     rounds: tuple[tuple[SubsetTurn, ...], ...]
 
     @property
-    def total(self) -> int:
-        """Subsets over all parties."""
+    def total_subsets(self) -> int:
+        """The number of subsets over all parties."""
         return sum(self.subsets.values())
 
     @functools.cached_property
-    def visits(self) -> dict[int, Counter[Subset]]:
-        """How often each subset of each party is visited."""
-        found: dict[int, Counter[Subset]] = {party: Counter() for party in self.subsets}
-        for visits in self.rounds:
-            for visit in visits:
-                found[visit.party][visit.part] += 1
-        return found
+    def turns(self) -> dict[int, Counter[Subset]]:
+        """The number of turns of each subset, per party."""
+        counts: dict[int, Counter[Subset]] = {party: Counter() for party in self.subsets}
+        for turns in self.rounds:
+            for turn in turns:
+                counts[turn.party][turn.subset] += 1
+        return counts
 
-    def at(self, number: int, party: int) -> list[SubsetTurn]:
-        """This party's visits in a round."""
-        return [visit for visit in self.rounds[number] if visit.party == party]
+    def turns_in_round(self, number: int, party: int) -> list[SubsetTurn]:
+        """The turns of this party in a round."""
+        return [turn for turn in self.rounds[number] if turn.party == party]
 
-    def event(self, party: int, noise_multiplier: float, unit: str) -> DpEvent:
-        """Everything that one party spends, if a visit is one Gaussian mechanism."""
+    def event(self, party: int, noise_multiplier: float, unit: Unit) -> DpEvent:
+        """The privacy cost of a party's turns, each of them one Gaussian mechanism."""
         return composed(
             [
-                repeated(part.event(gaussian(noise_multiplier), unit), times)
-                for part, times in sorted(self.visits[party].items(), key=lambda i: i[0].index)
+                repeated(subset.event(gaussian(noise_multiplier), unit), times)
+                for subset, times in sorted(self.turns[party].items(), key=lambda i: i[0].index)
             ]
         )
 
-    def worst(self, unit: str) -> int:
-        """The most visits to anything that is protected: to a subset, or to a whole party."""
-        per_party = [
-            (sum if unit == "user" else max)(counts.values())
-            for counts in self.visits.values()
-            if counts
-        ]
-        return max(per_party)
+    def most_turns(self, unit: Unit) -> int:
+        """The largest number of turns that touch one unit: a subset's, or a whole party's."""
+        over_subsets = sum if unit == Unit.USER else max
+        return max(over_subsets(counts.values()) for counts in self.turns.values() if counts)
 
 
 def make_schedule(
     stage: Stage, name: str, *, subsets: int, rounds: int, per_round: int, order: str
 ) -> ParticipationSchedule:
-    """The schedule of a stage: a function of public facts alone."""
+    """Compute the schedule of a stage from public facts.
+
+    Raises:
+        UserError: There are fewer subsets than turns per round.
+    """
     return _schedule(
         tuple((info.party, info.records) for info in stage.parties),
         f"{name} stage {stage.index}",
@@ -102,38 +104,38 @@ def _schedule(
     per_round: int,
     order: str,
 ) -> ParticipationSchedule:
-    shares = hosted(parties, subsets)
-    parts = [  # all first subsets, then all second ones, ...: neighbours are different parties
+    hosted = subsets_per_party(parties, subsets)
+    candidates = [  # all first subsets, then all second ones: neighbours are different parties
         (party, Subset(f"{name} party {party}", index, count))
-        for index in range(max(shares.values()))
-        for party, count in shares.items()
+        for index in range(max(hosted.values()))
+        for party, count in hosted.items()
         if index < count
     ]
-    if per_round > len(parts):
+    if per_round > len(candidates):
         raise UserError(
-            f"per_round={per_round}: there are {len(parts)} subsets over all parties of a stage. "
-            f"Allowed: 1 to {len(parts)}."
+            f"per_round={per_round}: the parties of a stage have {len(candidates)} subsets. "
+            f"Allowed: 1 to {len(candidates)}."
         )
     generator = torch_generator(name, "visits", subsets, rounds, per_round)
-    seen: Counter[tuple[int, Subset]] = Counter()
-    made = []
+    turns_so_far: Counter[tuple[int, Subset]] = Counter()
+    all_rounds = []
     for number in range(rounds):
         if order == ROUND_ROBIN:
-            chosen = [(number * per_round + i) % len(parts) for i in range(per_round)]
+            chosen = [(number * per_round + i) % len(candidates) for i in range(per_round)]
         elif per_round == 1:
-            chosen = torch.randint(len(parts), (1,), generator=generator).tolist()
+            chosen = torch.randint(len(candidates), (1,), generator=generator).tolist()
         else:
-            chosen = torch.randperm(len(parts), generator=generator)[:per_round].tolist()
-        visits = []
-        for slot, place in enumerate(chosen):
-            party, part = parts[place]
-            visits.append(SubsetTurn(slot, party, part, seen[parts[place]]))
-            seen[parts[place]] += 1
-        made.append(tuple(visits))
-    return ParticipationSchedule(shares, tuple(made))
+            chosen = torch.randperm(len(candidates), generator=generator)[:per_round].tolist()
+        turns = []
+        for slot, index in enumerate(chosen):
+            party, subset = candidates[index]
+            turns.append(SubsetTurn(slot, party, subset, turns_so_far[candidates[index]]))
+            turns_so_far[candidates[index]] += 1
+        all_rounds.append(tuple(turns))
+    return ParticipationSchedule(hosted, tuple(all_rounds))
 
 
-def hosted(parties: tuple[tuple[int, int], ...], subsets: int) -> dict[int, int]:
-    """How many subsets each party hosts: its share by public numbers of records, at least one."""
-    records = max(1, sum(count for _, count in parties))
-    return {party: max(1, round(subsets * count / records)) for party, count in parties}
+def subsets_per_party(parties: tuple[tuple[int, int], ...], subsets: int) -> dict[int, int]:
+    """The subsets of each (party, records): shared by public numbers of records, at least one."""
+    total = max(1, sum(records for _, records in parties))
+    return {party: max(1, round(subsets * records / total)) for party, records in parties}
