@@ -1,0 +1,50 @@
+"""GS-WGAN's generator at the server."""
+
+from __future__ import annotations
+
+import torch
+
+from fedsynth.data import registry as datasets
+from fedsynth.methods.gs_wgan.generator import (
+    GeneratorTrainer,
+    load_state_vector,
+    new_generator,
+    state_vector,
+)
+
+
+def test_a_state_vector_holds_all_weights_and_buffers():
+    data = datasets.find("mnist").info
+    for kind in ("dcgan", "resnet"):
+        net, other = (new_generator(kind, 8, 4, 3, data, key) for key in "ab")
+        load_state_vector(other, state_vector(net))
+        for name, value in net.state_dict().items():
+            assert torch.equal(other.state_dict()[name], value)
+
+
+def test_the_server_steps_along_the_gradient_and_keeps_a_moving_average():
+    data = datasets.find("mnist").info
+    net = new_generator("dcgan", 8, 4, 3, data, "net")
+    naive = new_generator("dcgan", 8, 4, 3, data, "net")
+    adam = torch.optim.Adam(naive.parameters(), 0.01, betas=(0.5, 0.9))
+    trainer = GeneratorTrainer(net, learning_rate=0.01, ema_decay=0.6)
+    mean = [torch.zeros_like(p) for p in naive.parameters()]
+    generator = torch.Generator().manual_seed(0)
+    for step in range(4):
+        latents = torch.randint(0, 2, (5, 4), generator=generator).float()
+        labels, gradients = (
+            torch.tensor([0, 1, 2, 0, 1]),
+            torch.randn(5, 1, 28, 28, generator=generator),
+        )
+        trainer.step(step, latents, labels, gradients)
+        loss = (naive(latents, labels) * gradients).sum()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        decay = min(1 - 1 / (step + 1), 0.6)
+        mean = [
+            decay * m + (1 - decay) * p.detach()
+            for m, p in zip(mean, naive.parameters(), strict=True)
+        ]
+    for averaged, expected in zip(trainer.mean.parameters(), mean, strict=True):
+        torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-5)
