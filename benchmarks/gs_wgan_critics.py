@@ -1,4 +1,4 @@
-"""What parallel workers are worth to GS-WGAN's critics, and what its loop costs beside its models.
+"""Speed-up of GS-WGAN's critics by a second worker, and overhead of its loop beside model code.
 
     python benchmarks/gs_wgan_critics.py [critics [warm-start steps [rounds [width depth]]]]
 
@@ -7,12 +7,12 @@ run of this program. The ratio of the wall clock needs two idle cores; the ratio
 (all of it with one worker, over the busiest of two workers) is what two idle cores would give.
 
 Second: rounds of a federation of ten parties with one critic each, in this process and on two
-workers; how much of the processor time of curator and parties is spent outside model code (training
-critics, gradients, the generator's steps). Noise, ledger, files and messages are outside. What the
-same processes take by the second while they have nothing to do (Ray looks for messages) is
-measured first and printed apart, like what Ray's own programs take: it grows with the wall clock,
-and so with whatever else runs here. Batches and steps are the published ones, critics and
-generator of the laptop preset's sizes unless width and depth say otherwise (published: 64 256).
+workers: the fraction of the processor time of server and parties that is spent outside model code
+(training of critics, gradients, steps of the generator). Noise, ledger, files and messages are
+outside. The processor time of the same processes while idle (Ray polls for messages) is measured
+first and printed separately, like that of Ray's own programs: both grow with the wall clock, and so
+with the load of the machine. Batches and steps are the published ones; critics and generator have
+the sizes of the laptop preset unless width and depth are given (published: 64 256).
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer
-from fedsynth.methods.gs_wgan.gs_wgan import AT_ONCE, warm_up
+from fedsynth.methods.gs_wgan.gs_wgan import CONCURRENT_REQUESTS, warm_up
 from fedsynth.methods.registry import method
 
 BUDGET = Budget(10.0, 1e-5)
-IDLE = 10.0  # seconds for which nothing is done
+IDLE_SECONDS = 10.0
 MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
               (GeneratorTrainer, "step"), (GeneratorTrainer, "sample"))  # fmt: skip
 
 
 def make_job(out: Path, world: ScenarioConfig, **changes: Any) -> Job:
-    """GS-WGAN as published but for the sizes of its networks, with a few changes."""
-    some = method("gs_wgan")
-    settings = {**dataclasses.asdict(some.Config()), "width": 16, "depth": 64, **changes}
+    """The published GS-WGAN except for the sizes of its networks and these changes."""
+    gs_wgan = method("gs_wgan")
+    settings = {**dataclasses.asdict(gs_wgan.Config()), "width": 16, "depth": 64, **changes}
     return Job("gs_wgan", settings, BUDGET, 0, world, EvaluationConfig(), str(out), 1)
 
 
-# Processor time, noted by every process in files of its own.
+# Processor time, recorded by every process in its own files
 
 
 @contextmanager
-def _noting(folder: Path, name: str) -> Iterator[None]:
+def _recorded(folder: Path, name: str) -> Iterator[None]:
     begun = time.process_time()
     try:
         yield
@@ -70,19 +70,19 @@ def _noting(folder: Path, name: str) -> Iterator[None]:
             file.write(f"{time.process_time() - begun}\n")
 
 
-def _noted(folder: Path, name: str) -> list[float]:
-    """Seconds a process."""
+def _seconds_per_process(folder: Path, name: str) -> list[float]:
+    """Recorded seconds per process."""
     return [sum(map(float, f.read_text().split())) for f in folder.glob(f"{name}-*")]
 
 
-def _forget(folder: Path) -> None:
+def _clear(folder: Path) -> None:
     for name in ("answer", "model"):
         for file in folder.glob(f"{name}-*"):
             file.unlink()
 
 
 def watch_models(folder: Path) -> None:
-    """Let this process note what its model code takes."""
+    """Record the processor time of model code in this process."""
     for owner, name in MODEL_CODE:
         function = getattr(owner, name)
         if not hasattr(function, "watched"):
@@ -92,17 +92,17 @@ def watch_models(folder: Path) -> None:
 def _watched(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
     @functools.wraps(function)
     def around(*arguments: Any, **named: Any) -> Any:
-        with _noting(folder, "model"):
+        with _recorded(folder, "model"):
             return function(*arguments, **named)
 
     around.watched = True  # type: ignore[attr-defined]
     return around
 
 
-def answer(notes: Path, job: str, party: int, stage: int, request: Request) -> Release:
-    """A party's answer, with its processor time noted."""
-    watch_models(notes)
-    with _noting(notes, "answer"):
+def answer(timings: Path, job: str, party: int, stage: int, request: Request) -> Release:
+    """A party's answer, with its processor time recorded."""
+    watch_models(timings)
+    with _recorded(timings, "answer"):
         return session.party_answer(job, party, stage, request)
 
 
@@ -110,35 +110,36 @@ def answer(notes: Path, job: str, party: int, stage: int, request: Request) -> R
 
 
 def warm_only(job: str, ask: Ask) -> None:
-    """The first phase of the curator's conversation alone."""
-    made = Job.parse(job)
-    plan = made.plan(0)
-    parties = session.StageParties(made, 0, ask, ())
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        warm_up(made.config.schedule(plan.stage), plan, parties, pool)
+    """The first phase of the server's side only."""
+    parsed = Job.parse(job)
+    connection = session.StageParties(parsed, 0, ask, ())
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+        warm_up(parsed.config.schedule(parsed.plan(0).stage), connection, pool)
 
 
-def warm_seconds(notes: Path, workers: int, critics: int, steps: int) -> tuple[float, list[float]]:
+def warm_seconds(
+    timings: Path, workers: int, critics: int, steps: int
+) -> tuple[float, list[float]]:
     """Wall seconds to warm up all critics, and processor seconds of every worker."""
     world = ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
     sizes = {"subsets": critics, "steps": critics, "keep": False}
-    job = make_job(notes / f"run-{workers}", world, warm=steps, **sizes)
-    first = make_job(notes / f"first-{workers}", world, warm=0, **sizes)
+    job = make_job(timings / f"run-{workers}", world, warm_steps=steps, **sizes)
+    first = make_job(timings / f"first-{workers}", world, warm_steps=0, **sizes)
     with open_job_engine(
-        "ray", workers=workers, answer=functools.partial(answer, notes), conversation=warm_only
+        "ray", workers=workers, answer=functools.partial(answer, timings), conversation=warm_only
     ) as engine:
-        engine.run(first.text(), 1)  # everybody has imported and read what there is
-        _forget(notes)
+        engine.run(first.text(), 1)  # workers have imported modules and read data
+        _clear(timings)
         begun = time.perf_counter()
         engine.run(job.text(), 1)
-        return time.perf_counter() - begun, _noted(notes, "answer")
+        return time.perf_counter() - begun, _seconds_per_process(timings, "answer")
 
 
-def compare_workers(notes: Path, critics: int, steps: int) -> None:
+def compare_workers(timings: Path, critics: int, steps: int) -> None:
     """Print both ratios."""
     print(f"{critics} critics, {steps} warm-start steps each")
-    one, alone = warm_seconds(notes, 1, critics, steps)
-    two, side_by_side = warm_seconds(notes, 2, critics, steps)
+    one, alone = warm_seconds(timings, 1, critics, steps)
+    two, side_by_side = warm_seconds(timings, 2, critics, steps)
     print(f"  one worker   {one:7.1f} s wall, {sum(alone):7.1f} s of processor time")
     busy = ", ".join(f"{seconds:.1f}" for seconds in side_by_side)
     print(f"  two workers  {two:7.1f} s wall, {busy} s of processor time")
@@ -168,27 +169,33 @@ class Spent:
         )
 
 
-def loop_spent(notes: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> Spent:
-    """What the rounds of a federation take."""
+def loop_spent(timings: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> Spent:
+    """Processor time of the rounds of a federation."""
     world = ScenarioConfig(data="mnist", partition="iid", parties=10, stages="together")
-    sizes = {"subsets": 10, "warm": 0, "spc": 10, "keep": False, **sizes}
-    job = make_job(notes / f"run-{engine}", world, steps=rounds, **sizes)
-    first = make_job(notes / f"first-{engine}", world, steps=10, **sizes)
+    sizes = {"subsets": 10, "warm_steps": 0, "spc": 10, "keep": False, **sizes}
+    job = make_job(timings / f"run-{engine}", world, steps=rounds, **sizes)
+    first = make_job(timings / f"first-{engine}", world, steps=10, **sizes)
     with open_job_engine(
         engine,
         workers=2,
-        answer=functools.partial(answer, notes),
-        conversation=functools.partial(_noted_conversation, notes),
+        answer=functools.partial(answer, timings),
+        conversation=functools.partial(_recorded_conversation, timings),
     ) as opened:
         opened.run(first.text(), 10)
-        _forget(notes)
-        resting, *_ = _while(lambda: time.sleep(IDLE))
+        _clear(timings)
+        resting, *_ = _while(lambda: time.sleep(IDLE_SECONDS))
         ours, besides, wall = _while(lambda: opened.run(job.text(), 10))
-    return Spent(sum(_noted(notes, "model")), ours, resting * wall / IDLE, besides, wall)
+    return Spent(
+        sum(_seconds_per_process(timings, "model")),
+        ours,
+        resting * wall / IDLE_SECONDS,
+        besides,
+        wall,
+    )
 
 
 def _while(run: Callable[[], object]) -> tuple[float, float, float]:
-    """Processor seconds of ours and of others' processes while it runs, and wall seconds."""
+    """Processor seconds of our and of other processes during a call, and wall seconds."""
     before, begun = _all_seconds(), time.perf_counter()
     run()
     wall = time.perf_counter() - begun
@@ -196,13 +203,13 @@ def _while(run: Callable[[], object]) -> tuple[float, float, float]:
     return ours, besides, wall
 
 
-def _noted_conversation(notes: Path, job: str, ask: Ask) -> None:
-    watch_models(notes)
+def _recorded_conversation(timings: Path, job: str, ask: Ask) -> None:
+    watch_models(timings)
     session.conversation(job, ask)
 
 
 def _all_seconds() -> tuple[float, float]:
-    """Processor time of this process and its workers, and of what Ray runs besides."""
+    """Processor time of this process and its workers, and of Ray's other processes."""
     us = psutil.Process()
     ours, besides = sum(us.cpu_times()[:2]), 0.0
     for child in us.children(recursive=True):
