@@ -37,7 +37,7 @@ from fedsynth.core.settings import setting
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.experiment.config import Config, resolve
 from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.experiment.grid import make_jobs, plans, report_facts
+from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import need_data
@@ -48,6 +48,7 @@ from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.mechanisms.sums import RecordSum
 from fedsynth.report.page import write_report
+from fedsynth.report.report_data import build_report_data
 from fedsynth.storage.run_directory import RunDirectory
 
 SIZES = (340, 3400)
@@ -165,7 +166,7 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
             _Memory() as memory,
         ):
             Runner(run, opened, progress).execute(jobs, 1)
-            write_report(run, report_facts(config, jobs, "", []))
+            write_report(run, build_report_data(config, jobs, "", []))
         ended = time.perf_counter()
         page = (run.path / "report.html").stat().st_size
     wall = [w for w, _ in seconds[1:]]

@@ -22,7 +22,7 @@ from fedsynth.experiment.scenario import need_data
 from fedsynth.experiment.session import dropped_out
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
-from fedsynth.report.report_data import report_facts
+from fedsynth.report.report_data import build_report_data
 from fedsynth.report.summary import frame, rich_table, summarise
 from fedsynth.storage.lock import in_use
 from fedsynth.storage.run_directory import RunDirectory
@@ -126,7 +126,7 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
     left = [text for job in jobs for text in dropped_out(job)]
     for text in left:
         print(f"note: {text}", file=sys.stderr)
-    report = write_report(run, report_facts(config, jobs, command, [*notes, *left]))
+    report = write_report(run, build_report_data(config, jobs, command, [*notes, *left]))
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
     print(f"report: {report}")
     return 0

@@ -13,9 +13,9 @@ from fedsynth.report.summary import (
     SummaryRow,
     epsilon_words,
     frame,
-    spread_words,
     stages_of,
     summarise,
+    table_note,
 )
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -31,7 +31,7 @@ def markdown_table(rows: Sequence[SummaryRow]) -> str:
         lost = MISSING if row.forgetting is None else str(row.forgetting)
         spent = [epsilon_words(row.epsilon_pld), epsilon_words(row.epsilon_rdp)]
         lines.append(_line([name, epsilon_words(row.epsilon), *cells, lost, *spent]))
-    return "\n".join([*lines, "", f"{spread_words(rows)}."])
+    return "\n".join([*lines, "", f"{table_note(rows)}."])
 
 
 def _line(cells: Sequence[str]) -> str:

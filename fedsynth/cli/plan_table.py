@@ -22,8 +22,8 @@ from fedsynth.experiment.progress import duration
 from fedsynth.experiment.release_cost import seconds, work_seconds
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.charging import CURATOR
-from fedsynth.report.party_groups import CROWD, alike, span, who
-from fedsynth.report.report_data import published
+from fedsynth.report.party_groups import GROUPED_FROM, group_by, number_range, party_ranges
+from fedsynth.report.report_data import published_event
 
 TESTS = 10_000  # test images of all classes, about
 
@@ -53,9 +53,9 @@ def plan_table(jobs: list[Job], title: str) -> Table:
 
 def _rows(plan: Plan) -> list[list[PartyPlan]]:
     """The parties of every row."""
-    if len(plan.parties) <= CROWD:
+    if len(plan.parties) <= GROUPED_FROM:
         return [[share] for share in plan.parties]
-    return alike(
+    return group_by(
         plan.parties, lambda s: (s.sampling_rate, s.steps, s.noise_multiplier, repr(s.event))
     )
 
@@ -71,17 +71,17 @@ def _cells(
         job.method,
         f"{job.budget.epsilon:g}",
         str(plan.stage.index + 1),
-        who([one.party for one in shares]),
-        span(one.records for one in shares),
+        party_ranges([one.party for one in shares]),
+        number_range(one.records for one in shares),
         f"{share.sampling_rate:.5f}" if private else "-",
         f"{share.steps:,}",
         f"{share.noise_multiplier:.4f}" if private else "none",
         view,
         f"{epsilon(event, delta, 'pld'):.4g}",
         f"{epsilon(event, delta, 'rdp'):.4g}",
-        f"{paper_epsilon(job, published(share, event)):.4g}",
-        span((one.bytes_up for one in shares), size),
-        span((one.bytes_down for one in shares), size),
+        f"{paper_epsilon(job, published_event(share, event)):.4g}",
+        number_range((one.bytes_up for one in shares), size),
+        number_range((one.bytes_down for one in shares), size),
         duration(time),
     ]
 

@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from fedsynth.evaluation.classical_classifiers import REMARKS, SUITE
-from fedsynth.report import html
 from fedsynth.report.summary import MISSING, epsilon_words
 
 _JUDGED = re.compile(r"accuracy_([A-Z])_(\w+)")
@@ -119,18 +118,6 @@ def _text(value: float | None) -> str:
     if value is None or math.isnan(value):
         return MISSING
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def section(metrics: pd.DataFrame) -> str:
-    """The part of the report; empty where one classifier judged and nobody looked at images."""
-    found = [_html(listing) for listing in (by_classifier(metrics), by_quality(metrics)) if listing]
-    return html.section("classifiers", "Classifiers and images", *found)
-
-
-def _html(listing: TableData) -> str:
-    columns = [html.Column(h, number=i > 0) for i, h in enumerate(listing.headings)]
-    rows = [("reference" if row[1] in ("∞", MISSING) else "", row) for row in listing.rows]
-    return html.table(listing.caption, columns, rows)
 
 
 def markdown(listing: TableData) -> str:

@@ -1,28 +1,28 @@
-"""Many parties in few lines: what is the same for several of them is said once."""
+"""Short descriptions of many parties: groups of equal parties, ranges of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-CROWD = 12  # parties of a stage; of more, those with equal lines share one
-RANGES = 3  # that are written out
+GROUPED_FROM = 12  # with more parties in a stage, equal ones share a line
+MAX_RANGES = 3  # written out; of more, only the number of parties is given
 
 Item = TypeVar("Item")
 
 
-def alike(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
-    """The items in groups of equal keys, in the order in which the keys first appear."""
+def group_by(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """Group items with equal keys, in the order in which the keys first appear."""
     groups: dict[Hashable, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
 
 
-def who(parties: Sequence[int]) -> str:
-    """Numbers of parties in short: ranges where there are few, else how many there are.
+def party_ranges(parties: Sequence[int]) -> str:
+    """Party numbers as ranges, or how many parties there are if that takes too many ranges.
 
-    >>> who([4]), who([0, 1, 2, 7]), who(range(0, 20, 2))
+    >>> party_ranges([4]), party_ranges([0, 1, 2, 7]), party_ranges(range(0, 20, 2))
     ('4', '0-2, 7', '10 parties')
     """
     ranges: list[list[int]] = []
@@ -31,17 +31,17 @@ def who(parties: Sequence[int]) -> str:
             ranges[-1][1] = party
         else:
             ranges.append([party, party])
-    if len(ranges) > RANGES:
+    if len(ranges) > MAX_RANGES:
         return f"{len(set(parties)):,} parties"
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def span(numbers: Iterable[int], show: Callable[[int], str] = "{:,}".format) -> str:
-    """A number, or from the smallest to the largest of several.
+def number_range(numbers: Iterable[int], form: Callable[[int], str] = "{:,}".format) -> str:
+    """The smallest and the largest of the numbers, or the only one.
 
-    >>> span([7, 7]), span([1200, 7])
+    >>> number_range([7, 7]), number_range([1200, 7])
     ('7', '7 to 1,200')
     """
-    known = list(numbers)
-    low, high = show(min(known)), show(max(known))
+    values = list(numbers)
+    low, high = form(min(values)), form(max(values))
     return low if low == high else f"{low} to {high}"

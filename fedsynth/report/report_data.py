@@ -1,4 +1,4 @@
-"""What the report must be told, because it cannot be read from the run's numbers."""
+"""Data of the report that the recorded numbers of a run do not hold: texts and planned privacy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedsynth.evaluation.classical_classifiers import missing
 from fedsynth.experiment.config import Config
 from fedsynth.experiment.grid import paper_epsilon, plans
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import info as facts_of
+from fedsynth.experiment.scenario import info as dataset_info
 from fedsynth.experiment.scenario import setting_in_words
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -23,24 +23,24 @@ from fedsynth.privacy.secagg.distributed_noise import weakened
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method as the reader should know it."""
+    """Description of a method."""
 
     name: str
     summary: str
     source: str = ""
-    private: bool = True  # False: a reference that uses the raw data and promises nothing
+    private: bool = True  # False: a reference made from raw data, without a guarantee
 
 
 @dataclass(frozen=True)
 class PrivacyRow:
-    """What one party did in one stage and has spent since the run began, as one viewer counts.
+    """Parameters of a party in a stage, and its spending so far as one view counts it.
 
-    The epsilons hold for everything this party released up to and including this stage, so the
-    largest is what its participation cost.
+    The epsilons cover everything that this party has released up to and including this stage, so
+    the largest is the cost of its participation.
     """
 
     method: str
-    epsilon: float  # the budget asked for
+    epsilon: float  # the budget
     party: int
     stage: int
     records: int
@@ -55,7 +55,7 @@ class PrivacyRow:
 
 @dataclass(frozen=True)
 class ReportData:
-    """The words of the report; every text may hold any characters."""
+    """Texts and privacy figures of the report; a text may hold any characters."""
 
     title: str
     scenario: str
@@ -65,7 +65,7 @@ class ReportData:
     methods: tuple[MethodInfo, ...]
     unit: str
     relation: str
-    accounting: str  # what noise was calibrated to
+    accounting: str  # that calibrated the noise
     delta: float
     privacy: tuple[PrivacyRow, ...] = ()
     assumptions: tuple[str, ...] = ()  # facts treated as public
@@ -74,9 +74,11 @@ class ReportData:
     notes: tuple[str, ...] = ()
 
 
-def published(share: PartyPlan, event: DpEvent) -> DpEvent:
-    """What the authors would count where a view counts `event`: with all the noise, or with some
-    shares of it known."""
+def published_event(share: PartyPlan, event: DpEvent) -> DpEvent:
+    """The event that the publication would count for the view that counts `event`.
+
+    It has all the noise, or lacks the shares of colluding parties if `event` does.
+    """
     if event == disclosed():
         return event
     if share.paper_event is None or event == share.event:
@@ -84,11 +86,16 @@ def published(share: PartyPlan, event: DpEvent) -> DpEvent:
     for colluding in range(1, share.shares):
         if weakened(share.event, share.shares, colluding) == event:
             return weakened(share.paper_event, share.shares, colluding)
-    return share.paper_event  # counted on their terms, whoever looks
+    return share.paper_event  # the same for every other view
+
+
+def view_label(view: str) -> str:
+    """The text shown for a stored view: stored views call the server "curator"."""
+    return view.replace("curator who", "server that").replace("curator", "server")
 
 
 def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
-    """What every party does and spends by plan, a row a party and view."""
+    """Planned parameters and spending, one row per job, stage, party and view."""
     rows = []
     for job in jobs:
         for plan in plans(job):
@@ -107,51 +114,62 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
                             view,
                             epsilon(event, job.budget.delta, "pld"),
                             epsilon(event, job.budget.delta, "rdp"),
-                            paper_epsilon(job, published(share, event)),
+                            paper_epsilon(job, published_event(share, event)),
                         )
                     )
     return rows
 
 
-def judges_in_words(config: Config) -> str:
-    """How a released set is judged, to be printed beside the numbers."""
-    judges, info = config.evaluation, facts_of(config.world)
-    rules, names = judges.rules, judges.judges(info)
-    fresh = f"{judges.runs} fresh " if judges.runs > 1 else ""
-    kinds = ", ".join(map(judges.named, names))
-    caps = f", at most {judges.max_images:,} image passes" if judges.max_images else ""
-    caps += f" in batches of {judges.batch}" if judges.batch else ""
-    caps += f", fitted on at most {rules.most:,} images" if rules.most else ""
-    left_out = [f"{n} ({why})" for n, why in missing(info).items() if n in rules.judges]
-    without = f"; {len(names)} of {len(rules.judges)}, without " + ", ".join(left_out)
-    if judges.classifier or not left_out:
-        without = ""
-    best = ", last epoch; the best epoch apart as accuracy_optimistic_max"
-    return (
-        f"judged by {fresh}{kinds} net{'s' * (judges.runs > 1)} under protocol {judges.protocol}"
-        f"{caps}{best if rules.optimistic else ''}{without}"
-    )
+def evaluation_text(config: Config) -> str:
+    """The evaluation of released sets in words, to be printed next to the numbers."""
+    evaluation, info = config.evaluation, dataset_info(config.world)
+    rules, names = evaluation.rules, evaluation.judges(info)
+    fresh = f"{evaluation.runs} fresh " if evaluation.runs > 1 else ""
+    plural = "s" if evaluation.runs > 1 else ""
+    classifiers = ", ".join(map(evaluation.named, names))
+    text = f"evaluated with {fresh}{classifiers} net{plural} under protocol {evaluation.protocol}"
+    if evaluation.max_images:
+        text += f", at most {evaluation.max_images:,} image passes"
+    if evaluation.batch:
+        text += f" in batches of {evaluation.batch}"
+    if rules.most:
+        text += f", fitted on at most {rules.most:,} images"
+    if rules.optimistic:
+        text += ", last epoch; the best epoch separately as accuracy_optimistic_max"
+    absent = [f"{n} ({why})" for n, why in missing(info).items() if n in rules.judges]
+    if absent and not evaluation.classifier:
+        text += f"; {len(names)} of {len(rules.judges)}, without {', '.join(absent)}"
+    return text
 
 
-def report_facts(config: Config, jobs: list[Job], command: str, notes: list[str]) -> ReportData:
-    """The words of the report."""
+def build_report_data(
+    config: Config, jobs: list[Job], command: str, notes: list[str]
+) -> ReportData:
+    """Collect the texts and the planned privacy of a run.
+
+    Args:
+        config: the configuration of the run.
+        jobs: all jobs of the run; privacy is that of the first seed.
+        command: the command that repeats the run.
+        notes: remarks for the reader.
+    """
     run = config.run
     one_seed = [job for job in jobs if job.seed == run.seed[0]]
-    chosen = [method(name) for name in run.method]
-    assumed = {text: None for job in one_seed for plan in plans(job) for text in plan.assumes}
+    methods = [method(name) for name in run.method]
+    assumptions = {text: None for job in one_seed for plan in plans(job) for text in plan.assumes}
     return ReportData(
         title=config.about,
         scenario=Path(run.scenario).stem,
         preset=run.preset,
         dataset=config.world.data,
-        setting=f"{setting_in_words(config.world)}; {judges_in_words(config)}",
-        methods=tuple(MethodInfo(m.name, m.summary, m.source, m.private) for m in chosen),
+        setting=f"{setting_in_words(config.world)}; {evaluation_text(config)}",
+        methods=tuple(MethodInfo(m.name, m.summary, m.source, m.private) for m in methods),
         unit=jobs[0].budget.unit,
         relation=jobs[0].budget.relation,
         accounting=run.accounting,
         delta=run.delta,
         privacy=tuple(privacy_rows(one_seed)),
-        assumptions=tuple(assumed),
+        assumptions=tuple(assumptions),
         noise_seed=run.noise_seed,
         command=command,
         notes=tuple(notes),

@@ -1,4 +1,4 @@
-"""The summary: one row a method and epsilon, from the tidy metrics, for terminal and page."""
+"""Summary of a run, one row per method and epsilon, and its table for the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -19,25 +18,30 @@ from fedsynth.experiment.progress import duration
 from fedsynth.storage.metrics import COLUMNS, Metric
 
 MISSING = "–"
-_JUDGED = re.compile(r"accuracy_([A-Z])_(\w+)")
+_ACCURACY_METRIC = re.compile(r"accuracy_([A-Z])_(\w+)")
 
 
 @dataclass(frozen=True)
 class MeanStd:
-    """A mean with its standard deviation; no deviation where there is nothing to compare."""
+    """A mean with its standard deviation, which a single value does not have."""
 
     mean: float
     deviation: float | None = None
 
-    def __str__(self) -> str:
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Mean and deviation with three digits; the latter empty if there is none."""
         if self.deviation is None or math.isnan(self.deviation):
-            return f"{self.mean:.3f}"
-        return f"{self.mean:.3f} ± {self.deviation:.3f}"
+            return f"{self.mean:.3f}", ""
+        return f"{self.mean:.3f}", f"± {self.deviation:.3f}"
+
+    def __str__(self) -> str:
+        return " ".join(self.texts).rstrip()
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """What one method reached at one epsilon, over all seeds. None: not measured."""
+    """Results of one method at one epsilon over all seeds. None: not measured."""
 
     method: str
     epsilon: float
@@ -48,14 +52,14 @@ class SummaryRow:
     epsilon_pld: float | None
     epsilon_rdp: float | None
     epsilon_paper: float | None
-    seconds: float | None  # to make all releases of one seed
-    judges: tuple[str, ...] = ()  # "P convnet": protocol and classifier, of each kind
-    calibrated: MeanStd | None = None  # accuracy in shares of that on real data, last stage
+    seconds: float | None  # for all releases of one seed
+    classifiers: tuple[str, ...] = ()  # protocol and name, "P convnet"
+    calibrated: MeanStd | None = None  # accuracy relative to real data, last stage
     optimistic: MeanStd | None = None  # best epoch on the test data, last stage
 
     @property
     def private(self) -> bool:
-        """False for a reference, which promises nothing."""
+        """False for a reference, which has no privacy guarantee."""
         return math.isfinite(self.epsilon)
 
 
@@ -65,7 +69,7 @@ def frame(metrics: Iterable[Metric]) -> pd.DataFrame:
 
 
 def summarise(metrics: pd.DataFrame) -> list[SummaryRow]:
-    """One row a method and epsilon: private ones by epsilon and method, then the references.
+    """Summarise per method and epsilon; references, whose epsilon is infinite, come last.
 
     The deviation is over seeds (n - 1); with one seed it is `accuracy_std`, over classifiers.
     """
@@ -81,9 +85,9 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
         return group[group["metric"] == metric]
 
     names = group["metric"].unique()
-    nets = of("accuracy_std").groupby("stage")["value"].mean().to_dict()
+    over_nets = of("accuracy_std").groupby("stage")["value"].mean().to_dict()
     accuracy = {
-        int(stage): _spread(values["value"], nets.get(stage))
+        int(stage): _mean_std(values["value"], over_nets.get(stage))
         for stage, values in of("accuracy").groupby("stage")
     }
     seconds = of("seconds_release")
@@ -98,13 +102,15 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
         epsilon_rdp=_largest(of("epsilon_rdp")),
         epsilon_paper=_largest(of("epsilon_paper")),
         seconds=None if seconds.empty else float(seconds.groupby("seed")["value"].sum().mean()),
-        judges=tuple(sorted({" ".join(m.groups()) for m in map(_JUDGED.fullmatch, names) if m})),
+        classifiers=tuple(
+            sorted({" ".join(m.groups()) for m in map(_ACCURACY_METRIC.fullmatch, names) if m})
+        ),
         calibrated=_last(of("calibrated_accuracy")),
         optimistic=_last(of("accuracy_optimistic_max")),
     )
 
 
-def _spread(values: pd.Series, over_nets: float | None = None) -> MeanStd:
+def _mean_std(values: pd.Series, over_nets: float | None = None) -> MeanStd:
     deviation = float(values.std(ddof=1)) if len(values) > 1 else over_nets
     return MeanStd(float(values.mean()), deviation)
 
@@ -112,7 +118,7 @@ def _spread(values: pd.Series, over_nets: float | None = None) -> MeanStd:
 def _last(rows: pd.DataFrame) -> MeanStd | None:
     if rows.empty:
         return None
-    return _spread(rows[rows["stage"] == rows["stage"].max()]["value"])
+    return _mean_std(rows[rows["stage"] == rows["stage"].max()]["value"])
 
 
 def _largest(rows: pd.DataFrame) -> float | None:
@@ -120,19 +126,17 @@ def _largest(rows: pd.DataFrame) -> float | None:
 
 
 def stages_of(rows: Sequence[SummaryRow]) -> list[int]:
-    """All stages that any row has an accuracy for."""
+    """All stages with an accuracy in any row."""
     return sorted({stage for row in rows for stage in row.accuracy})
 
 
-def judged_words(rows: Sequence[SummaryRow]) -> str:
-    """Under which protocols, and by whom, these rows were judged; and the averages that only some
-    protocols have."""
-    judges = sorted({judge for row in rows for judge in row.judges})
+def protocol_text(rows: Sequence[SummaryRow]) -> str:
+    """Protocols and classifiers of these rows, and the averages that only some protocols have."""
     by_protocol: dict[str, list[str]] = {}
-    for judge in judges:
-        protocol, _, name = judge.partition(" ")
+    for classifier in sorted({classifier for row in rows for classifier in row.classifiers}):
+        protocol, _, name = classifier.partition(" ")
         by_protocol.setdefault(protocol, []).append(name)
-    said = [
+    parts = [
         f"protocol {protocol}, "
         + (", ".join(names) if len(names) < 4 else f"mean over {len(names)} classifiers")
         for protocol, names in by_protocol.items()
@@ -141,30 +145,28 @@ def judged_words(rows: Sequence[SummaryRow]) -> str:
         ("calibrated average", "calibrated"),
         ("best epoch on the test data (optimistic)", "optimistic"),
     ):
-        found = [
+        averages = [
             f"{row.method} {epsilon_words(row.epsilon)} {value.mean:.3f}"
             for row in rows
             if (value := getattr(row, attribute)) is not None
         ]
-        if found:
-            said.append(f"{label}: {', '.join(found)}")
-    return "; ".join(said)
+        if averages:
+            parts.append(f"{label}: {', '.join(averages)}")
+    return "; ".join(parts)
 
 
-def spread_words(rows: Sequence[SummaryRow]) -> str:
-    """Who judged these rows, and what their ± means."""
-    judged = judged_words(rows)
-    return f"{judged}; {_deviation_words(rows)}" if judged else _deviation_words(rows)
-
-
-def _deviation_words(rows: Sequence[SummaryRow]) -> str:
+def table_note(rows: Sequence[SummaryRow]) -> str:
+    """Protocols and classifiers of these rows, and the meaning of ±."""
+    over = "classifiers (one seed)"
     if any(row.seeds > 1 for row in rows):
-        return "± is the standard deviation over seeds (over classifiers where there is one seed)"
-    return "± is the standard deviation over classifiers (one seed)"
+        over = "seeds (over classifiers if there is one seed)"
+    deviation = f"± is the standard deviation over {over}"
+    protocols = protocol_text(rows)
+    return f"{protocols}; {deviation}" if protocols else deviation
 
 
 def epsilon_words(epsilon: float | None) -> str:
-    """An epsilon for a reader: four digits, the sign for infinity, a dash for none."""
+    """An epsilon as text: four digits, the sign for infinity, a dash for none."""
     if epsilon is None or math.isnan(epsilon):
         return MISSING
     return "∞" if math.isinf(epsilon) else f"{epsilon:.4g}"
@@ -183,9 +185,9 @@ def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:
 
 
 def rich_table(rows: Sequence[SummaryRow], title: str = "", width: int = 120) -> Table:
-    """The summary for a terminal of this width; a narrow one gets fewer columns, never cut words.
+    """The summary for a terminal of this width; a narrow one has fewer columns, not cut words.
 
-    Deviations stand on a second line, so that the columns stay narrow.
+    Deviations are on a second line, which keeps the columns narrow.
     """
     full = _terminal_table(rows, title, full=True)
     needed = Measurement.get(wide := Console(width=10_000), wide.options, full).maximum
@@ -195,71 +197,21 @@ def rich_table(rows: Sequence[SummaryRow], title: str = "", width: int = 120) ->
 def _terminal_table(rows: Sequence[SummaryRow], title: str, *, full: bool) -> Table:
     stages = stages_of(rows)
     measures = ("mean", "forget", "ε PLD", "ε RDP", "ε paper", "release")
-    shown = measures if full else ("forget", "ε PLD")
+    columns = measures if full else ("forget", "ε PLD")
     table = Table(
         title=Text(title) if title else None,
-        caption=f"accuracy after each stage; {spread_words(rows)}",
+        caption=f"accuracy after each stage; {table_note(rows)}",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         header_style="bold",
     )
     table.add_column("method", no_wrap=True)
-    for name in ("ε", *(f"stage\n{stage}" for stage in stages), *shown):
+    for name in ("ε", *(f"stage\n{stage}" for stage in stages), *columns):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [str(cell).replace(" ± ", "\n±") for cell in _cells(row, stages)]
         tail = dict(zip(measures, cells[len(stages) :], strict=True))
-        words = [row.method, epsilon_words(row.epsilon), *cells[: len(stages)]]
-        words += [tail[name] for name in shown]
-        table.add_row(*map(Text, words), style="" if row.private else "yellow")
+        texts = [row.method, epsilon_words(row.epsilon), *cells[: len(stages)]]
+        texts += [tail[name] for name in columns]
+        table.add_row(*map(Text, texts), style="" if row.private else "yellow")
     return table
-
-
-def html_table(rows: Sequence[SummaryRow], setting: str = "") -> str:
-    """The summary as an HTML table; references carry the class `reference`."""
-    stages = stages_of(rows)
-    best = {
-        (row.epsilon, stage): max(
-            other.accuracy[stage].mean
-            for other in rows
-            if other.epsilon == row.epsilon and stage in other.accuracy
-        )
-        for row in rows
-        if row.private
-        for stage in row.accuracy
-    }
-    head = "".join(f'<th scope="col" class="number">{stage}</th>' for stage in stages)
-    lines = [
-        f"<table><caption>{escape(setting[:1].upper() + setting[1:])}{'. ' if setting else ''}"
-        "Accuracy on the test data of all classes seen, after each stage; "
-        f"{spread_words(rows)}. Bold: best private method at this epsilon.</caption><thead>",
-        '<tr><th scope="col" rowspan="2">Method</th>'
-        '<th scope="col" rowspan="2" class="number">Budget ε</th>'
-        + (f'<th scope="colgroup" colspan="{len(stages)}">After stage</th>' if stages else "")
-        + '<th scope="col" rowspan="2" class="number">Average</th>'
-        '<th scope="col" rowspan="2" class="number">Forgetting</th>'
-        '<th scope="colgroup" colspan="3">ε spent</th>'
-        '<th scope="col" rowspan="2" class="number">Time to<br>release</th></tr>',
-        f'<tr>{head}<th scope="col" class="number">PLD</th><th scope="col" class="number">RDP</th>'
-        '<th scope="col" class="number">paper</th></tr></thead><tbody>',
-    ]
-    for row in rows:
-        cells = [_html(cell) for cell in _cells(row, stages)]
-        for column, stage in enumerate(stages):
-            mine = row.accuracy.get(stage)
-            if mine is not None and best.get((row.epsilon, stage)) == mine.mean:
-                cells[column] = f"<strong>{cells[column]}</strong>"
-        kind = "" if row.private else ' class="reference"'
-        lines.append(
-            f'<tr{kind}><th scope="row">{escape(row.method)}</th>'
-            f'<td class="number">{epsilon_words(row.epsilon)}</td>'
-            + "".join(f'<td class="number">{cell}</td>' for cell in cells)
-            + "</tr>"
-        )
-    lines.append("</tbody></table>")
-    return "".join(lines)
-
-
-def _html(cell: MeanStd | str) -> str:
-    mean, plus_minus, deviation = str(cell).partition(" ± ")
-    return f'{mean} <span class="spread">± {deviation}</span>' if plus_minus else mean

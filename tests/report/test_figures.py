@@ -1,4 +1,4 @@
-"""Figures say what the numbers say; what a report makes of them is tested with its page."""
+"""Figures show the numbers, and equal numbers give equal figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import math
 
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.container import ErrorbarContainer
+from report_pages import metrics
 
-from fedsynth.report.figures import accuracy_over_budgets, render
+from fedsynth.report.figures import (
+    accuracy_matrices,
+    accuracy_matrix_tables,
+    accuracy_over_budgets,
+    accuracy_over_stages,
+    images_by_method,
+    render,
+)
+from fedsynth.report.summary import frame, summarise
 
 
 def rows(*epsilons: float) -> pd.DataFrame:
@@ -42,3 +53,48 @@ def test_every_budget_is_a_point_with_its_deviation() -> None:
 def test_one_budget_makes_no_line() -> None:
     assert accuracy_over_budgets(rows(1)) is None
     assert accuracy_over_budgets(rows(1, math.inf)) is None
+
+
+def test_equal_runs_draw_equal_figures() -> None:
+    def drawn() -> list[bytes]:
+        table = frame(metrics())
+        figures = (accuracy_over_stages(summarise(table)), accuracy_matrices(table))
+        return [render(f, kind) for f in figures if f for kind in ("png", "svg")]
+
+    assert drawn() == drawn()
+    assert len(drawn()) == 4
+
+
+def test_lines_and_bars_are_the_numbers() -> None:
+    seeds = [m._replace(seed=s, value=m.value - s / 5) for m in metrics() for s in (0, 1)]
+    figure = accuracy_over_stages(summarise(frame(seeds)))
+    assert figure is not None
+    assert [axis.get_title() for axis in figure.axes] == ["ε = 1", "ε = 10"]
+    for axis in figure.axes:
+        _, labels = axis.get_legend_handles_labels()
+        assert labels == ["psg", "upper (not private)"]
+        drawn = [c for c in axis.containers if isinstance(c, ErrorbarContainer)]
+        assert len(drawn) == 2
+        for container in drawn:
+            line, _, (bars,) = container.lines
+            assert isinstance(bars, LineCollection)
+            assert line.get_xdata() == pytest.approx([1, 2, 3])
+            assert line.get_ydata() == pytest.approx([0.8, 0.8, 0.8])
+            low, high = bars.get_segments()[0][:, 1]
+            assert high - low == pytest.approx(2 * 0.2 / math.sqrt(2))
+        dashed = [container.lines[0].get_linestyle() for container in drawn]
+        assert dashed == ["-", "--"]
+
+
+def test_matrices_hold_stage_by_tested_stage() -> None:
+    matrix = accuracy_matrix_tables(frame(metrics()))[("psg", 10.0)]
+    for stage in (1, 2, 3):
+        for tested in (1, 2, 3):
+            value = matrix.loc[stage, tested]
+            assert math.isnan(value) if tested > stage else value == 1 / (stage + tested)
+
+
+def test_no_images_and_no_accuracy_mean_no_figure() -> None:
+    assert images_by_method({}) is None
+    assert accuracy_over_stages([]) is None
+    assert accuracy_matrices(frame([])) is None

@@ -18,7 +18,6 @@ from typing import Any
 import pandas as pd
 
 from fedsynth.core.errors import UserError
-from fedsynth.report import html
 from fedsynth.report.paper_comparison.matching import ALONE, Comparison, Measured, of_a_run
 from fedsynth.report.paper_comparison.numbers import paper_numbers
 from fedsynth.report.summary import MISSING, epsilon_words, frame
@@ -206,25 +205,6 @@ def markdown(pairs: Sequence[Comparison], config: Mapping[str, Any]) -> str:
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(cells(pair) for pair in pairs)]
     lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     return "\n".join([*lines, "", NOTE, *(f"* {line}" for line in departures(config))]) + "\n"
-
-
-def section(run: RunDirectory) -> str:
-    """The section of the report, which also writes `comparison.md`; empty where there is nothing to
-    compare with."""
-    config, pairs = run.read_config(), pairs_of(run)
-    if not pairs:
-        return ""
-    run.write_text(COMPARISON, markdown(pairs, config))
-    columns = [html.Column(name, number=name in ("ε", "ours", "paper")) for name in HEADINGS]
-    rows = [
-        ("" if math.isfinite(pair.ours.epsilon) else "reference", cells(pair)) for pair in pairs
-    ]
-    return html.section(
-        "comparison",
-        "Beside the papers",
-        f'<div class="prose">{html.table(NOTE, columns, rows)}</div>',
-        html.bullets(departures(config)),
-    )
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ import pytest
 from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.evaluation.protocols import PROTOCOLS
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
-from fedsynth.report.paper_comparison import numbers as paper
+from fedsynth.report.paper_comparison import numbers
 from fedsynth.report.paper_comparison.numbers import Published, paper_numbers
 
 ROOT = Path(__file__).parents[3]
@@ -119,9 +119,9 @@ def test_cells_that_contradict_each_other_are_flagged() -> None:
             seen[who].append(n)
     contradictions = [ns for ns in seen.values() if len({n.value for n in ns}) > 1]
     assert len(contradictions) == 3
-    for numbers in contradictions:
-        for n in numbers:
-            for other in numbers:
+    for cells in contradictions:
+        for n in cells:
+            for other in cells:
                 if n.value != other.value:
                     assert f"table {other.table[0]}" in n.flag, n
 
@@ -160,6 +160,6 @@ def test_real_anchors_of_the_nets_are_there() -> None:
 
 
 def test_the_file_ships_with_the_package() -> None:
-    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert paper.FILE.name in shipped["package-data"]["fedsynth.report"]
-    assert paper.FILE.parent == ROOT / "fedsynth" / "report"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert numbers.FILE.name in settings["package-data"]["fedsynth.report.paper_comparison"]
+    assert numbers.FILE.is_file()

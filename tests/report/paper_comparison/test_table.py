@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
+from report_pages import COMPARED_CONFIG, compared_run
 from tiny_runs import ROOT
 
 from fedsynth.cli.run import main as run_main
-from fedsynth.report.page import write_report
 from fedsynth.report.paper_comparison.matching import ALONE
 from fedsynth.report.paper_comparison.table import (
     departures,
@@ -18,37 +18,13 @@ from fedsynth.report.paper_comparison.table import (
     pairs_of,
     parties_in_words,
 )
-from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
-from tests.report.test_page import Page, info
-
-CONFIG = {
-    "data": "mnist",
-    "parties": 1,
-    "stages": "together",
-    "accounting": "paper",
-    "evaluation": {"protocol": "P", "width": 128, "nets": 0, "max_images": 0, "batch": 0},
-}
-
-
-def a_run(
-    path: Path, values: dict[tuple[str, float], dict[str, float]], **config: object
-) -> RunDirectory:
-    """A finished run of two seeds with these metrics at the last of two stages."""
-    run = RunDirectory.create(path)
-    run.write_config({**CONFIG, **config})
-    run.add_metrics(
-        Metric(method, epsilon, seed, stage, name, value + 0.02 * seed - (stage == 1) * 0.3)
-        for (method, epsilon), metrics in values.items()
-        for name, value in metrics.items()
-        for seed in (0, 1)
-        for stage in (1, 2)
-    )
-    return run
 
 
 def test_a_published_setting_stands_beside_its_number_with_nothing_to_say(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.93, "images": 100}})
+    run = compared_run(
+        tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.93, "images": 100}}
+    )
     pairs = pairs_of(run)
     assert [p.differs for p in pairs] == [()] * len(pairs)
     assert {p.paper.value for p in pairs} >= {0.949, 0.956}
@@ -67,7 +43,7 @@ def test_protocol_g_compares_the_average_and_every_classifier(tmp_path: Path) ->
         "real_G_gbm": 0.9,
         "calibrated_accuracy": 0.6,
     }
-    run = a_run(tmp_path / "run", {("gs_wgan", 10.0): metrics})
+    run = compared_run(tmp_path / "run", {("gs_wgan", 10.0): metrics})
     exact = {(p.ours.classifier, p.ours.metric): p for p in pairs_of(run) if not p.differs}
     assert exact["average", "accuracy"].paper.value == 0.6
     assert exact["average", "calibrated_accuracy"].paper.value == 0.69
@@ -81,15 +57,15 @@ def test_protocol_g_compares_the_average_and_every_classifier(tmp_path: Path) ->
 
 def test_protocol_l_compares_best_with_best_and_says_so_of_the_last(tmp_path: Path) -> None:
     both = {"accuracy_L_keras_cnn": 0.6, "accuracy_optimistic_max": 0.65}
-    (best, *_) = pairs_of(a_run(tmp_path / "both", {("datalens", 1.0): both}))
+    (best, *_) = pairs_of(compared_run(tmp_path / "both", {("datalens", 1.0): both}))
     assert (best.ours.metric, best.differs) == ("accuracy_optimistic_max", ())
     assert best.paper.value == 0.7123
-    last = a_run(tmp_path / "last", {("datalens", 1.0): {"accuracy_L_keras_cnn": 0.6}})
+    last = compared_run(tmp_path / "last", {("datalens", 1.0): {"accuracy_L_keras_cnn": 0.6}})
     assert pairs_of(last)[0].differs == ("epoch (last epoch, best epoch on test data)",)
 
 
 def test_other_parties_budgets_and_protocols_are_named(tmp_path: Path) -> None:
-    run = a_run(
+    run = compared_run(
         tmp_path / "run",
         {("ldpdc", 10.0): {"accuracy_P_convnet": 0.8}},
         parties=5,
@@ -105,7 +81,7 @@ def test_departures_are_told() -> None:
     told = " ".join(
         departures(
             {
-                **CONFIG,
+                **COMPARED_CONFIG,
                 "accounting": "pld",
                 "holdout": 5000,
                 "evaluation": {
@@ -130,31 +106,10 @@ def test_departures_are_told() -> None:
     assert "runs=" not in told  # as published
 
 
-def test_the_report_has_the_table_and_the_run_its_markdown(tmp_path: Path) -> None:
-    run = a_run(
-        tmp_path / "run",
-        {
-            ("psg", 10.0): {"accuracy": 0.93, "accuracy_P_convnet": 0.93},
-            ("upper_bound", math.inf): {"accuracy": 0.99, "accuracy_P_convnet": 0.99},
-        },
+def test_nothing_to_compare_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = compared_run(
+        tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.9}}, data="shapes"
     )
-    page = Page(write_report(run, info()).read_text())
-    assert "Beside the papers" in page.text
-    assert "comparison" in page.ids or any(a.get("id") == "comparison" for _, a in page.tags)
-    assert "Chen et al. 2022 (PSG), table 1a: PSG, 20 a class" in page.text
-    text = (run.path / "comparison.md").read_text()
-    assert "| psg | 10 | convnet, protocol P | 0.940 ± 0.014 | 0.949 |" in text
-    assert "| upper_bound (not private) | ∞ |" in text
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-
-
-def test_nothing_to_compare_is_said_and_leaves_no_section(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = a_run(tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.9}}, data="shapes")
-    page = Page(write_report(run, info()).read_text())
-    assert "Beside the papers" not in page.text
-    assert not (run.path / "comparison.md").exists()
     assert main([str(run.path)]) == 0
     assert "print no number for this data" in capsys.readouterr().out
     assert our_numbers([], {}) == []

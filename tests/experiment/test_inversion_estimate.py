@@ -1,18 +1,15 @@
-"""A debugging run from its plan to its report: the estimate, the truth, and what nobody may see."""
+"""A run with inverted users from plan to metrics: the estimate, the truth, and crashes."""
 
 import csv
 import dataclasses
-import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import tiny_runs as tiny
 import torch
 from instruments import Crash, Fuse
 from made_users import USERS, forget, world_of_users
 
-from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.inversion_detector import look, share_between
@@ -23,9 +20,7 @@ from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.report.inversion_section import section
-from fedsynth.report.summary import frame
-from fedsynth.storage.run_directory import RunDirectory, release_name
+from fedsynth.storage.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -84,7 +79,6 @@ def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
     job = a_job(people, tmp_path / "run", flip=0)
     run = tiny.release_and_judge([job], here)
     assert not [name for name in metrics_of(run.path) if "inverted" in name or "affected" in name]
-    assert section(run, frame(run.metrics())) == ""
 
 
 def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
@@ -140,67 +134,3 @@ def test_a_crash_changes_neither_the_choice_nor_a_bit(people, here, tmp_path, mo
     forget()
     carry_out(a_job(people, tmp_path / "crashed"), here)
     assert tiny.outputs(tmp_path / "crashed") == tiny.outputs(tmp_path / "whole")
-
-
-# The section
-
-
-def rows(method_name: str, epsilon: float, **values: float) -> list[tuple]:
-    return [(method_name, epsilon, 0, 1, name, value) for name, value in values.items()]
-
-
-@pytest.fixture
-def run(tmp_path):
-    return RunDirectory.create(tmp_path / "run")
-
-
-def shown(page: str) -> str:
-    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
-
-
-TRUTH = {"affected_users_true": 8.0, "affected_share_true": 0.8, "users_heard_true": 10.0}
-
-
-def test_the_section_shows_estimate_truth_and_images(run):
-    bright = torch.ones(30, 1, 12, 12)
-    images = torch.cat([bright, 1 - bright[:20], bright[:10] / 2])
-    name = release_name("gs_wgan", 10.0, 0)
-    run.save_release(name, 1, SyntheticSet(images, torch.zeros(60, dtype=torch.long)))
-    found = {"inverted_share": 0.6, "inverted_share_rehearsed": 0.72, "inverted_told": 5 / 6}
-    run.add_metrics(rows("gs_wgan", 10.0, affected_users=7.2, accuracy=0.1, **found, **TRUTH))
-    text = shown(page := section(run, frame(run.metrics())))
-    assert "83% 60% 72% more than half inverted 7 of 10 8 of 10 (80%)" in text
-    assert "30 look inverted, 20 look upright, 10 cannot be told" in text
-    assert page.count("<img") == 1
-    assert (run.path / f"figures/inverted-{name}.png").is_file()
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        ({"inverted_share": 0.5, "inverted_told": 0.2}, "20% – – about half, or cannot tell –"),
-        ({"inverted_share": 0.1, "inverted_told": 1.0}, "100% 10% – fewer than half inverted –"),
-        (
-            {"inverted_share": 1.0, "inverted_told": 0.8, "inverted_share_rehearsed": 0.55},
-            "80% 100% 55% about half inverted –",
-        ),
-        (
-            {"inverted_share": 0.5, "inverted_told": 0.0, "inverted_share_rehearsed": 0.2},
-            "0% – 20% fewer than half inverted –",
-        ),
-    ],
-)
-def test_no_number_is_claimed_that_nobody_can_know(run, found, said):
-    run.add_metrics(rows("gs_wgan", 1.0, **found, **TRUTH))
-    assert f"{said} 8 of 10 (80%)" in shown(section(run, frame(run.metrics())))
-
-
-def test_other_runs_have_no_section(run):
-    run.add_metrics(rows("gs_wgan", 1.0, accuracy=0.5))
-    assert section(run, frame(run.metrics())) == ""
-    assert (
-        section(
-            run, pd.DataFrame(columns=["method", "epsilon", "seed", "stage", "metric", "value"])
-        )
-        == ""
-    )

@@ -1,0 +1,126 @@
+"""Section of privacy: the guarantee, the assumptions, and the spending of every party."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
+from fedsynth.report.party_groups import (
+    GROUPED_FROM,
+    group_by,
+    number_range,
+    party_ranges,
+)
+from fedsynth.report.report_data import PrivacyRow, view_label
+from fedsynth.report.summary import epsilon_words
+
+MAX_ROWS = 200  # per method and epsilon; the ledger holds all of them
+
+_RELATIONS = {
+    "add_remove": "add or remove one",
+    "replace_one": "replace one",
+}
+
+_COLUMNS = (
+    Column("Party"),
+    Column("Stage"),
+    Column("View", "text", "the observer for whom the epsilon holds"),
+    Column("Records"),
+    Column("Sampling rate", title="probability that a step uses a record"),
+    Column("Steps"),
+    Column("Noise multiplier", title="standard deviation of the noise over the sensitivity"),
+    Column("ε PLD", title="privacy loss distributions: the tightest bound that holds"),
+    Column("ε RDP", title="Rényi accounting: a looser bound, as many tools report it"),
+    Column("ε paper", title="as the publication counts it, for comparison with its numbers"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spending:
+    """What the parties spend under one method and budget."""
+
+    summary: str
+    table: Table
+
+
+def privacy_section(context: ReportContext) -> Section:
+    """Terms of the guarantee, references, spending per method and budget, public facts."""
+    data = context.data
+    noise = (
+        "operating system entropy"
+        if data.noise_seed is None
+        else f"reproducible, noise_seed={data.noise_seed}"
+    )
+    terms = {
+        "Protected unit": data.unit,
+        "Neighbours": _RELATIONS.get(data.relation, data.relation),
+        "δ": f"{data.delta:g}",
+        "Noise calibrated by": data.accounting.upper(),
+        "Source of noise": noise,
+    }
+    content = {
+        "terms": terms,
+        "references": _references(context),
+        "spending": _spending(data.privacy),
+        "assumptions": data.assumptions,
+    }
+    return Section("privacy", "Privacy: guarantee and spending per party", content, "Privacy")
+
+
+def _references(context: ReportContext) -> list[str]:
+    """Names of the methods that are not private, listed or measured."""
+    listed = {method.name for method in context.data.methods if not method.private}
+    metrics = context.metrics
+    return sorted(listed | set(metrics.loc[metrics["epsilon"].map(math.isinf), "method"]))
+
+
+def _spending(rows: Sequence[PrivacyRow]) -> list[Spending]:
+    jobs: dict[tuple[float, str], list[PrivacyRow]] = defaultdict(list)
+    for row in rows:
+        jobs[row.epsilon, row.method].append(row)
+    return [
+        Spending(
+            f"{method}, budget ε = {epsilon_words(epsilon)}: {_total(job_rows)}", _table(job_rows)
+        )
+        for (epsilon, method), job_rows in sorted(jobs.items())
+    ]
+
+
+def _total(rows: Sequence[PrivacyRow]) -> str:
+    spent = [row.epsilon_pld for row in rows if row.epsilon_pld is not None]
+    number = len({row.party for row in rows})
+    parties = "1 party" if number == 1 else f"{number:,} parties"
+    return f"{parties}, at most ε = {epsilon_words(max(spent))} spent" if spent else parties
+
+
+def _table(rows: Sequence[PrivacyRow]) -> Table:
+    """A line per party, stage and view; of many parties, equal lines are joined."""
+    ordered = sorted(rows, key=lambda row: (row.stage, row.party, row.view))
+    caption = "Every party, stage and view; ε includes all earlier releases of the party"
+    groups = [[row] for row in ordered]
+    if len({row.party for row in ordered}) > GROUPED_FROM:
+        groups = group_by(ordered, lambda row: dataclasses.replace(row, party=0, records=0))
+        caption += ". Parties with equal parameters and spending share a line"
+    if len(groups) > MAX_ROWS:
+        caption += f"; the first {MAX_ROWS} of {len(groups):,} lines, the ledger holds all"
+    return Table(caption, _COLUMNS, [_row(group) for group in groups[:MAX_ROWS]])
+
+
+def _row(group: Sequence[PrivacyRow]) -> Row:
+    row = group[0]
+    cells = (
+        party_ranges([each.party for each in group]),
+        row.stage,
+        view_label(row.view),
+        number_range(each.records for each in group),
+        f"{row.sampling_rate:.4g}",
+        f"{row.steps:,}",
+        f"{row.noise_multiplier:.4g}",
+        epsilon_words(row.epsilon_pld),
+        epsilon_words(row.epsilon_rdp),
+        epsilon_words(row.epsilon_paper),
+    )
+    return Row(cells, reference=math.isinf(row.epsilon))
