@@ -30,7 +30,7 @@ from fedsynth.privacy.charging import CURATOR, PUBLIC
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.secagg.distributed_noise import weakened
-from fedsynth.report.report_data import published
+from fedsynth.report.report_data import published_event
 
 JOINT = ("psg_joint", "ndpdc_joint", "dp_merf_joint", "sketch_teach_joint")
 SHARED = ("psg_joint", "ndpdc_joint", "dp_merf_joint")  # these may lose parties
@@ -99,12 +99,12 @@ def test_the_published_count_follows_the_views():
     has no epsilon by anybody's."""
     share = plan("dp_merf_joint", at="distributed").parties[0]
     assert share.paper_event is not None
-    full, less = (published(share, event) for event in share.views.values())
+    full, less = (published_event(share, event) for event in share.views.values())
     assert full == share.paper_event
     assert flatten(less) == flatten(weakened(share.paper_event, 5, 1))
     trusted = plan("dp_merf_joint", at="aggregate").parties[0]
-    assert published(trusted, trusted.views[CURATOR]) == disclosed()
-    assert published(trusted, trusted.views[PUBLIC]) == trusted.paper_event
+    assert published_event(trusted, trusted.views[CURATOR]) == disclosed()
+    assert published_event(trusted, trusted.views[PUBLIC]) == trusted.paper_event
 
 
 @pytest.mark.parametrize("name", SHARED)
