@@ -59,10 +59,11 @@ CATALOGUE: dict[str, tuple[str, Callable[[], list[tuple[str, str]]]]] = {
 
 def catalogue(kinds: Iterable[str] = tuple(CATALOGUE)) -> str:
     """Scenarios, methods, data sets and partitioners, one line each; then what is broken."""
-    parts = [(title, rows()) for title, rows in (CATALOGUE[kind] for kind in kinds)]
-    if broken():
-        parts.append(("Broken", list(broken().items())))
-    return "\n\n".join(f"{title}\n{_lines(rows)}" for title, rows in parts)
+    parts = (CATALOGUE[kind] for kind in kinds)
+    text = "\n\n".join(f"{title}\n{_lines(rows())}" for title, rows in parts)
+    if reasons := [f"\n  {label}: {why}" for label, why in broken().items()]:
+        text += "\n\nBroken" + "".join(reasons)
+    return text
 
 
 def print_catalogue(words: Sequence[str]) -> int:

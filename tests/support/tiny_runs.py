@@ -83,6 +83,7 @@ def tiny_job(
     seed: int = 0,
     noise_seed: int | None = 7,
     accounting: str = "rdp",
+    plugins: tuple[str, ...] = (),
 ) -> Job:
     """A job small enough to run in a fraction of a second; Renyi accounting is the quick one."""
     some = method(name)
@@ -96,6 +97,7 @@ def tiny_job(
         EVALUATION[KINDS[world]],
         str(out),
         noise_seed,
+        plugins=plugins,
     )
 
 
