@@ -1,9 +1,10 @@
-"""What a round of ask-and-answer costs on each engine, and how many times Flower's simulation.
+"""The cost of a round of requests and answers on each engine, compared with Flower's simulation.
 
     python benchmarks/engine_rounds.py [rounds-with-flower]
 
 The same ServerApp and ClientApp run on every engine in one run of this program; a party returns
-what it was sent. Prints milliseconds a round (median) and the ratio to Flower's own simulation.
+the arrays of the request. Prints milliseconds per round (median) and the ratio to Flower's own
+simulation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.engine.apps import Ask
+from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.experiment.flower_apps import open_job_engine
 
 PARTIES = 100
@@ -26,33 +27,35 @@ CASES = [(asked, size) for size in (10, 250_000) for asked in (1, 10, 100)]
 
 
 def echo(_job: str, party: int, _stage: int, request: Request) -> Release:
-    """The least a party can do: send back what it was sent."""
+    """Return the arrays of the request: the least that a party can do."""
     return Release(party, request.arrays, ("entry",))
 
 
-def converse(times: dict[tuple[int, int], float], rounds: int, _job: str, ask: Ask) -> None:
+def run_cases(
+    times: dict[tuple[int, int], float], rounds: int, _job: str, ask: Ask, _: StageCallback
+) -> None:
     """Time every case; the first round of each is not counted."""
     for asked, size in CASES:
-        who = range(asked)
+        parties = range(asked)
         request = Request(arrays={"x": torch.randn(size)})
-        taken = [_seconds(ask, who, request) for _ in range(rounds + 1)]
+        taken = [_seconds(ask, parties, request) for _ in range(rounds + 1)]
         times[asked, size] = statistics.median(taken[1:])
 
 
-def _seconds(ask: Ask, who: Sequence[int], request: Request) -> float:
-    begun = time.perf_counter()
-    ask(who, 0, request)
-    return time.perf_counter() - begun
+def _seconds(ask: Ask, parties: Sequence[int], request: Request) -> float:
+    start = time.perf_counter()
+    ask(parties, 0, request)
+    return time.perf_counter() - start
 
 
 def measure(engine: str, rounds: int) -> dict[tuple[int, int], float]:
-    """Seconds a round for every case."""
+    """Seconds per round for every case."""
     times: dict[tuple[int, int], float] = {}
     with open_job_engine(
         engine,
         workers=WORKERS,
         answer=echo,
-        conversation=functools.partial(converse, times, rounds),
+        serve=functools.partial(run_cases, times, rounds),
     ) as opened:
         opened.run("{}", PARTIES)
     return times

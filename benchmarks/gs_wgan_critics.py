@@ -33,9 +33,9 @@ import psutil
 
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import Budget
-from fedsynth.engine.apps import Ask
+from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig
@@ -103,16 +103,16 @@ def answer(timings: Path, job: str, party: int, stage: int, request: Request) ->
     """A party's answer, with its processor time recorded."""
     watch_models(timings)
     with _recorded(timings, "answer"):
-        return session.party_answer(job, party, stage, request)
+        return client_session.answer_request(job, party, stage, request)
 
 
 # First: warm starts
 
 
-def warm_only(job: str, ask: Ask) -> None:
+def warm_only(job: str, ask: Ask, _: StageCallback) -> None:
     """The first phase of the server's side only."""
     parsed = Job.parse(job)
-    connection = session.StageParties(parsed, 0, ask, ())
+    connection = server_session.StageConnection(parsed, 0, ask, ())
     with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
         warm_up(parsed.config.schedule(parsed.plan(0).stage), connection, pool)
 
@@ -126,7 +126,7 @@ def warm_seconds(
     job = make_job(timings / f"run-{workers}", world, warm_steps=steps, **sizes)
     first = make_job(timings / f"first-{workers}", world, warm_steps=0, **sizes)
     with open_job_engine(
-        "ray", workers=workers, answer=functools.partial(answer, timings), conversation=warm_only
+        "ray", workers=workers, answer=functools.partial(answer, timings), serve=warm_only
     ) as engine:
         engine.run(first.text(), 1)  # workers have imported modules and read data
         _clear(timings)
@@ -179,7 +179,7 @@ def loop_spent(timings: Path, engine: str, rounds: int, sizes: dict[str, Any]) -
         engine,
         workers=2,
         answer=functools.partial(answer, timings),
-        conversation=functools.partial(_recorded_conversation, timings),
+        serve=functools.partial(_serve_recorded, timings),
     ) as opened:
         opened.run(first.text(), 10)
         _clear(timings)
@@ -203,9 +203,9 @@ def _while(run: Callable[[], object]) -> tuple[float, float, float]:
     return ours, besides, wall
 
 
-def _recorded_conversation(timings: Path, job: str, ask: Ask) -> None:
+def _serve_recorded(timings: Path, job: str, ask: Ask, on_stage: StageCallback) -> None:
     watch_models(timings)
-    session.conversation(job, ask)
+    server_session.serve_job(job, ask, on_stage)
 
 
 def _all_seconds() -> tuple[float, float]:

@@ -35,13 +35,13 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
 from fedsynth.engine.process_setup import prepare_worker
-from fedsynth.experiment.config import Config, resolve
+from fedsynth.experiment.config import ExperimentConfig, resolve
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
-from fedsynth.experiment.scenario import need_data
-from fedsynth.experiment.session import StageParties
+from fedsynth.experiment.scenario import ensure_data
+from fedsynth.experiment.server_session import StageConnection
 from fedsynth.methods.method import Method
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
@@ -114,7 +114,7 @@ class RollCall(Method):
         )
 
 
-def configured(method: str, rounds: int, parties: int, out: Path) -> Config:
+def configured(method: str, rounds: int, parties: int, out: Path) -> ExperimentConfig:
     """A run of one method with this many users."""
     settings: dict[str, Any] = {"rounds": rounds}
     if method == "gs_wgan":
@@ -130,9 +130,9 @@ def configured(method: str, rounds: int, parties: int, out: Path) -> Config:
 
 
 def timed(seconds: list[tuple[float, float]], ask: Callable[..., Any]) -> Callable[..., Any]:
-    """`StageParties.ask` with a stop-watch; questions of ten parties are rounds."""
+    """`StageConnection.ask` with a stop-watch; questions of ten parties are rounds."""
 
-    def asked(self: StageParties, who: Any, *arguments: Any, **named: Any) -> Any:
+    def asked(self: StageConnection, who: Any, *arguments: Any, **named: Any) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
         answers = ask(self, who, *arguments, **named)
         if len(who) == ASKED:
@@ -149,11 +149,11 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
     with (
         tempfile.TemporaryDirectory(prefix="fedsynth-") as folder,
         mock.patch.dict(all_methods(), {RollCall.name: RollCall()}),  # type: ignore[arg-type]
-        mock.patch.object(StageParties, "ask", timed(seconds, StageParties.ask)),
+        mock.patch.object(StageConnection, "ask", timed(seconds, StageConnection.ask)),
     ):
         begun = time.perf_counter()
         config = configured(method, rounds, parties, Path(folder) / "run")
-        need_data(config.world)
+        ensure_data(config.scenario)
         jobs = make_jobs(config, Path(folder) / "run")
         for job in jobs:
             plans(job)

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.flower_compat import quiet_flower
-from fedsynth.experiment.config import Config, assemble, with_plugins
+from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
-from fedsynth.experiment.scenario import need_data
-from fedsynth.experiment.session import dropped_out
+from fedsynth.experiment.scenario import ensure_data
+from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
@@ -40,7 +40,7 @@ RESUMABLE = (
 )
 
 
-def start(config: Config, arguments: Sequence[str], quiet: bool) -> int:
+def start(config: ExperimentConfig, arguments: Sequence[str], quiet: bool) -> int:
     """A new run."""
     folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
@@ -63,7 +63,7 @@ def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
         return _carry_out(config, run, quiet)
 
 
-def begun(folder: Path, overrides: Mapping[str, Any]) -> Config:
+def begun(folder: Path, overrides: Mapping[str, Any]) -> ExperimentConfig:
     """What the run in `folder` was started with, and these of the keys that change no result."""
     for key in overrides:
         if key not in RESUMABLE:
@@ -77,7 +77,7 @@ def begun(folder: Path, overrides: Mapping[str, Any]) -> Config:
     return assemble([values, {**overrides, "out": str(folder)}], None, about)
 
 
-def _fresh_folder(config: Config) -> Path:
+def _fresh_folder(config: ExperimentConfig) -> Path:
     stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
     number = 1
     while (folder := Path("runs") / f"{stem}-{number}").exists():
@@ -85,12 +85,12 @@ def _fresh_folder(config: Config) -> Path:
     return folder
 
 
-def _need_data(config: Config) -> None:
+def _need_data(config: ExperimentConfig) -> None:
     """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
-    need_data(config.world)
+    ensure_data(config.scenario)
 
 
-def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
+def _carry_out(config: ExperimentConfig, run: RunDirectory, quiet: bool) -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
     notes = warnings(config)
     for text in notes:
@@ -123,7 +123,7 @@ def _carry_out(config: Config, run: RunDirectory, quiet: bool) -> int:
             print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
             raise
     command = str(run.read_environment().get("command", ""))
-    left = [text for job in jobs for text in dropped_out(job)]
+    left = [text for job in jobs for text in dropout_notes(job)]
     for text in left:
         print(f"note: {text}", file=sys.stderr)
     report = write_report(run, build_report_data(config, jobs, command, [*notes, *left]))

@@ -15,7 +15,7 @@ from fedsynth.data import partition
 from fedsynth.data import registry as datasets
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import RunConfig
-from fedsynth.experiment.scenario import ScenarioConfig
+from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_files
 from fedsynth.methods.method import Method
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names

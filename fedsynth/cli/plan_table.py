@@ -10,16 +10,10 @@ from rich.table import Table
 
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import ComputeCost
-from fedsynth.experiment.evaluation_cost import (
-    answer_seconds,
-    judging_seconds,
-    quality_seconds,
-    scorer_training_seconds,
-)
-from fedsynth.experiment.grid import paper_epsilon, plans
+from fedsynth.experiment import cost_model
+from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
-from fedsynth.experiment.release_cost import seconds, work_seconds
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.charging import CURATOR
 from fedsynth.report.party_groups import GROUPED_FROM, group_by, number_range, party_ranges
@@ -66,7 +60,7 @@ def _cells(
     share, delta = shares[0], job.budget.delta
     private = job.method_impl.private
     work = [work for one in shares for work in one.cost]
-    time = work_seconds((*work, *_shared(plan)), plan.stage.data)
+    time = cost_model.work_seconds((*work, *_shared(plan)), plan.stage.data)
     return [
         job.method,
         f"{job.budget.epsilon:g}",
@@ -79,7 +73,7 @@ def _cells(
         view,
         f"{epsilon(event, delta, 'pld'):.4g}",
         f"{epsilon(event, delta, 'rdp'):.4g}",
-        f"{paper_epsilon(job, published_event(share, event)):.4g}",
+        f"{job.paper_epsilon(published_event(share, event)):.4g}",
         number_range((one.bytes_up for one in shares), size),
         number_range((one.bytes_down for one in shares), size),
         duration(time),
@@ -92,7 +86,7 @@ def _shared(plan: Plan) -> tuple[ComputeCost, ...]:
 
 
 def _caption(jobs: list[Job]) -> str:
-    release = sum(seconds(plan) for job in jobs for plan in plans(job))
+    release = sum(cost_model.release_seconds(plan) for job in jobs for plan in plans(job))
     judging = sum(evaluation_seconds(job) for job in jobs)
     real = once_seconds(jobs)
     more = f"; on real data, once and then kept on disk, {duration(real)}" if real else ""
@@ -111,11 +105,11 @@ def evaluation_seconds(job: Job) -> float:
         info = plan.stage.data
         tests = TESTS * len(plan.stage.seen) // info.classes
         if hands_on_a_model(job):
-            total += tests * answer_seconds("convnet", job.evaluation.width, info)
+            total += tests * cost_model.test_seconds("convnet", job.evaluation.width, info)
             continue
         images += released_images(job, plan)
-        total += judging_seconds(job.evaluation, info, max(1, images), tests)
-        total += quality_seconds(job.evaluation, info, max(1, images), TESTS)
+        total += cost_model.evaluation_seconds(job.evaluation, info, max(1, images), tests)
+        total += cost_model.quality_seconds(job.evaluation, info, max(1, images), TESTS)
     return total
 
 
@@ -129,8 +123,12 @@ def once_seconds(jobs: list[Job]) -> float:
         records += sum(share.records for share in plan.parties)
         tests = TESTS * len(plan.stage.seen) // plan.stage.data.classes
         if setting.rules.calibrated:
-            total += judging_seconds(replace(setting, nets=1), plan.stage.data, records, tests)
-    return total + scorer_training_seconds(setting, plans(judged[0])[0].stage.data, records)
+            total += cost_model.evaluation_seconds(
+                replace(setting, nets=1), plan.stage.data, records, tests
+            )
+    return total + cost_model.scorer_training_seconds(
+        setting, plans(judged[0])[0].stage.data, records
+    )
 
 
 def hands_on_a_model(job: Job) -> bool:

@@ -16,7 +16,7 @@ from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.process_setup import prepare_worker
 
 if TYPE_CHECKING:
-    from fedsynth.experiment.config import Config
+    from fedsynth.experiment.config import ExperimentConfig
 
 HELP = """\
 Usage: python -m fedsynth.run scenario=NAME [key=value ...] [options]
@@ -123,7 +123,7 @@ def _run(command: Command, arguments: list[str]) -> int:
     return start(config, arguments, "--quiet" in command.flags)
 
 
-def print_plan(config: Config) -> None:
+def print_plan(config: ExperimentConfig) -> None:
     """Print what the run would do and cost. Reads no data."""
     from rich.console import Console
 

@@ -23,7 +23,7 @@ import yaml
 from fedsynth.cli.launch import RESUMABLE
 from fedsynth.cli.run import print_plan
 from fedsynth.core.errors import UserError, unknown
-from fedsynth.experiment.config import PRESETS, Config, parse_overrides, resolve
+from fedsynth.experiment.config import PRESETS, ExperimentConfig, parse_overrides, resolve
 from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.summary import epsilon_words, frame
 from fedsynth.storage.files import atomic_write, disk_errors, make_directories
@@ -80,7 +80,7 @@ class Study:
             study.config(name)
         return study
 
-    def config(self, name: str) -> Config:
+    def config(self, name: str) -> ExperimentConfig:
         """The configuration of the run on one data set."""
         return resolve(parse_overrides([*self.words, f"data={name}"]))
 

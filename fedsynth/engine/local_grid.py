@@ -1,4 +1,4 @@
-"""Flower grids without a SuperLink: the shared part, and the one that runs in this process.
+"""Flower grids without a SuperLink: the part that the in-process and the Ray grid share.
 
 A grid carries the messages of one run of one job. A node of these grids is a party: its id is the
 partition plus a constant. The ServerApp does not rely on that; it asks, as on real nodes.
@@ -6,7 +6,6 @@ partition plus a constant. The ServerApp does not rely on that; it asks, as on r
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
@@ -14,8 +13,10 @@ from flwr.app import Context, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedsynth.engine.apps import error_reply
+from fedsynth.engine.base import Handlers
+from fedsynth.engine.client_app import error_reply
 from fedsynth.engine.flower_compat import LOCAL_RUN, Run, identify_process, local_run, stamp
+from fedsynth.engine.server_app import StageCallback, make_server_app
 
 _FIRST_NODE = 1000
 
@@ -38,8 +39,9 @@ class PartyHost:
         self._contexts: dict[tuple[str, int], Context] = {}
 
     def handle(self, job: str, parties: int, message: Message) -> Message:
-        """The reply of the party this message is addressed to; an exception becomes an error reply
-        that carries its type and nothing else."""
+        """Return the reply of the party to which this message is addressed.
+
+        An exception becomes an error reply without private text (`error_reply`)."""
         context = self._context(job, parties, message.metadata.dst_node_id)
         try:
             return self._app(message, context)
@@ -49,14 +51,14 @@ class PartyHost:
     def _context(self, job: str, parties: int, node: int) -> Context:
         context = self._contexts.get((job, node))
         if context is None:
-            place: UserConfig = {"partition-id": party_at(node), "num-partitions": parties}
-            context = Context(LOCAL_RUN, node, place, RecordDict(), {"job": job})
+            node_config: UserConfig = {"partition-id": party_at(node), "num-partitions": parties}
+            context = Context(LOCAL_RUN, node, node_config, RecordDict(), {"job": job})
             self._contexts[job, node] = context
         return context
 
 
 class LocalGrid(Grid):
-    """What the grids of this package share: nodes, ids and the two-step push and pull."""
+    """Nodes, ids and the two-step push and pull of a grid without a SuperLink."""
 
     def __init__(self, job: str, parties: int) -> None:
         identify_process()
@@ -110,28 +112,14 @@ class LocalGrid(Grid):
         """Deliver messages and wait for the replies, for at most `timeout` seconds in all."""
         messages = list(messages)
         for message in messages:
-            party = party_at(message.metadata.dst_node_id)
-            if not 0 <= party < self.parties:
+            if not 0 <= party_at(message.metadata.dst_node_id) < self.parties:
                 raise ValueError(f"there is no node {message.metadata.dst_node_id}")
             stamp(message)
         return self.deliver(messages, timeout)
 
 
-class InProcessGrid(LocalGrid):
-    """Every party answers in this very process, one at a time: for tests, debugging, tiny jobs.
-
-    An answer that never ends cannot be interrupted here, so timeouts are not kept.
-    """
-
-    def __init__(self, job: str, parties: int, host: PartyHost, turn: threading.RLock) -> None:
-        super().__init__(job, parties)
-        self._host = host
-        self._turn = turn
-
-    def deliver(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
-        """Answer message by message; threads that ask at once take turns."""
-        replies = []
-        for message in messages:
-            with self._turn:
-                replies.append(self._host.handle(self.job, self.parties, message))
-        return replies
+def serve_on_grid(handlers: Handlers, grid: LocalGrid, on_stage: StageCallback) -> None:
+    """Run the server's side of the grid's job to its end."""
+    config: UserConfig = {"job": grid.job, "parties": grid.parties, "timeout": handlers.timeout}
+    context = Context(grid.run.run_id, 0, {}, RecordDict(), config)
+    make_server_app(handlers.serve, on_stage)(grid, context)

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
@@ -223,3 +224,16 @@ def decode_release(content: RecordDict, party: int, question: RequestId) -> Rele
     if answered != question:
         raise BadReply(f"party {party} was asked {question} and answered {answered}")
     return Release(party, arrays, tuple(entries), numbers)
+
+
+def read_job(run_config: Mapping[str, object]) -> str:
+    """The job text from the run's configuration: JSON in `job`, or the path of a file with it."""
+    job = str(run_config.get("job", "")).strip()
+    if job.startswith("{"):
+        return job
+    if not job:
+        raise UserError("the run has no job; give --run-config 'job=\"/path/of/job.json\"'")
+    try:
+        return Path(job).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"job={job!r} cannot be read: {error.strerror}") from None

@@ -23,11 +23,19 @@ from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, layered
 from fedsynth.experiment import user_partition as population
-from fedsynth.experiment.data_kinds import refuse_unfit, suited
-from fedsynth.experiment.method_groups import GROUPS, candidates, members
-from fedsynth.experiment.scenario import ScenarioConfig, info, scenario_stages
+from fedsynth.experiment.method_selection import (
+    GROUPS,
+    candidates,
+    check_turns,
+    check_units,
+    members,
+    refuse_unfit,
+    suited,
+    takes_turns,
+)
+from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
-from fedsynth.experiment.unit_checks import check_turns, check_units, takes_turns
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 PRESETS = ("smoke", "laptop", "paper")
@@ -88,7 +96,7 @@ class RunConfig:
 
 
 RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
-WORLD_KEYS = tuple(f.name for f in dataclasses.fields(ScenarioConfig))
+SCENARIO_KEYS = tuple(f.name for f in dataclasses.fields(ScenarioConfig))
 TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look like a number
     key
     for keys in (RunConfig, ScenarioConfig)
@@ -98,11 +106,11 @@ TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look 
 
 
 @dataclass(frozen=True)
-class Config:
+class ExperimentConfig:
     """A whole run, resolved and checked."""
 
     run: RunConfig
-    world: ScenarioConfig
+    scenario: ScenarioConfig
     evaluation: EvaluationConfig
     methods: Mapping[str, Any]  # name -> its settings
     about: str
@@ -116,7 +124,7 @@ class Config:
         values = {
             "about": self.about,
             **dataclasses.asdict(self.run),
-            **dataclasses.asdict(self.world),
+            **dataclasses.asdict(self.scenario),
             "evaluation": evaluation,
         }
         for name, cfg in self.methods.items():
@@ -163,7 +171,7 @@ def _number_or(value: Any) -> Any:
     return value
 
 
-def resolve(overrides: Mapping[str, Any]) -> Config:
+def resolve(overrides: Mapping[str, Any]) -> ExperimentConfig:
     """The whole run from command-line values: every key known, typed, within its limits."""
     overrides = with_plugins(overrides)
     path = scenario_file(str(overrides.get("scenario", RunConfig.scenario)))
@@ -242,14 +250,14 @@ def check_layer(layer: Mapping[str, Any], methods: Collection[str] | None = None
     """
     layer = present_names(layer)
     for key in layer:
-        if key not in (*RUN_KEYS, *WORLD_KEYS, "evaluation") and not is_method(key):
-            keys, names = sorted([*RUN_KEYS, *WORLD_KEYS, "evaluation"]), method_names()
+        if key not in (*RUN_KEYS, *SCENARIO_KEYS, "evaluation") and not is_method(key):
+            keys, names = sorted([*RUN_KEYS, *SCENARIO_KEYS, "evaluation"]), method_names()
             raise UserError(
                 f"unknown key {key!r}.{nearest(key, [*keys, *names])} Allowed: {', '.join(keys)}, "
                 f"and a method's keys as METHOD.KEY for {', '.join(names)}."
             )
     build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
-    build(ScenarioConfig, {k: v for k, v in layer.items() if k in WORLD_KEYS})
+    build(ScenarioConfig, {k: v for k, v in layer.items() if k in SCENARIO_KEYS})
     build(EvaluationConfig, _section([layer], "evaluation"), "evaluation")
     for name in filter(is_method, layer):
         section = _section([layer], name)
@@ -257,7 +265,9 @@ def check_layer(layer: Mapping[str, Any], methods: Collection[str] | None = None
             build(method(name).Config, section, name)
 
 
-def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str) -> Config:
+def assemble(
+    layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
+) -> ExperimentConfig:
     """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
     merged: dict[str, Any] = {}
     layers = [present_names(layer) for layer in layers]
@@ -270,8 +280,8 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
     run = dataclasses.replace(
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
     )
-    world, found = population.settle(
-        build(ScenarioConfig, {k: v for k, v in merged.items() if k in WORLD_KEYS})
+    scenario, found = population.settle(
+        build(ScenarioConfig, {k: v for k, v in merged.items() if k in SCENARIO_KEYS})
     )
     judged = layered([_section([layer], "evaluation") for layer in layers], preset)
     evaluation = build(EvaluationConfig, judged, "evaluation")
@@ -287,16 +297,18 @@ def assemble(layers: Sequence[Mapping[str, Any]], preset: str | None, about: str
         for layer in layers:
             settings |= canonical(cls, _section([layer], name), name)
         chosen[name] = build(cls, settings, name)
-    return check(_spread(Config(run, world, evaluation, chosen, about, found=found)))
+    return check(_spread(ExperimentConfig(run, scenario, evaluation, chosen, about, found=found)))
 
 
-def _spread(config: Config) -> Config:
+def _spread(config: ExperimentConfig) -> ExperimentConfig:
     """Words for many methods in the place of the methods they stand for here."""
     run = config.run
     if not set(run.method) & set(GROUPS):
         return config
     budgets = {name: budget(config, name, run.epsilon[0]) for name in config.methods}
-    kept, omitted = members(run.method, config.methods, scenario_stages(config.world)[0], budgets)
+    kept, omitted = members(
+        run.method, config.methods, scenario_stages(config.scenario)[0], budgets
+    )
     if not kept:
         raise UserError(f"method={','.join(run.method)}: no method can be planned here.")
     chosen = {name: config.methods[name] for name in kept}
@@ -320,14 +332,14 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     return section
 
 
-def check(config: Config) -> Config:
+def check(config: ExperimentConfig) -> ExperimentConfig:
     """What only shows when the keys meet: parties without records, budgets that make no sense."""
-    scenario_stages(config.world)
-    data = info(config.world)
+    scenario_stages(config.scenario)
+    data = dataset_info(config.scenario)
     refuse_unfit(config.run.method, data)
     config.evaluation.check(data)
     check_units(config.run.method, config.run.unit)
-    check_turns(config.run.users_per_round, config.world)
+    check_turns(config.run.users_per_round, config.scenario)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(
@@ -338,7 +350,7 @@ def check(config: Config) -> Config:
     return config
 
 
-def budget(config: Config, name: str, epsilon: float) -> Budget:
+def budget(config: ExperimentConfig, name: str, epsilon: float) -> Budget:
     """The budget of one job; a non-private reference has no end to its spending."""
     run = config.run
     total = epsilon if method(name).private else INFINITY

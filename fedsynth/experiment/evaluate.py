@@ -15,7 +15,8 @@ from fedsynth.evaluation.real_data_baselines import anchor
 from fedsynth.evaluation.train_classifier import score_model, train_and_test
 from fedsynth.evaluation.types import EvalResult, EvaluationTask
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import info, party_records, scenario_stages, test_records
+from fedsynth.experiment.scenario import party_records, scenario_stages, test_records
+from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -23,7 +24,7 @@ def nets(job: Job, model: bool) -> int:
     """How many classifiers judge a stage: a released model is tested as it is, once."""
     if model:
         return 1
-    return job.evaluation.runs * len(job.evaluation.judges(info(job.world)))
+    return job.evaluation.runs * len(job.evaluation.judges(dataset_info(job.scenario)))
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
@@ -42,8 +43,8 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
 
     Numbers count the fresh nets of the first kind, then those of the second, and so on."""
     job = Job.parse(text)
-    this_stage = scenario_stages(job.world)[stage]
-    test = test_records(job.world)
+    this_stage = scenario_stages(job.scenario)[stage]
+    test = test_records(job.scenario)
     among = torch.isin(test.labels, torch.tensor(this_stage.seen))
     images, labels = test.images[among], test.labels[among]
     released = released_so_far(job, stage)
@@ -74,15 +75,15 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
         setting,
         key=("anchor", name),
     )
-    folder = data_directory(job.world.data_dir) / "anchors"
+    folder = data_directory(job.scenario.data_dir) / "anchors"
     return replace(result, real=anchor(folder, real).accuracy)
 
 
 def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
     """The raw records of all parties of the classes seen, in an order that does not depend on how
     they were dealt: what an evaluation compares with. Nothing made from it is ever released."""
-    who = sorted({info.party for each in scenario_stages(job.world) for info in each.parties})
-    parties = [party_records(job.world, party) for party in who]
+    who = sorted({info.party for each in scenario_stages(job.scenario) for info in each.parties})
+    parties = [party_records(job.scenario, party) for party in who]
     images, labels = (
         torch.cat([getattr(p, part) for p in parties]) for part in ("images", "labels")
     )
@@ -96,11 +97,11 @@ def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
 def quality(text: str, stage: int) -> ImageQuality:
     """Appraise the images released up to `stage` against the parties' real records."""
     job = Job.parse(text)
-    this_stage = scenario_stages(job.world)[stage]
+    this_stage = scenario_stages(job.scenario)[stage]
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         raise ValueError("a released model holds no images")
-    test = test_records(job.world)
+    test = test_records(job.scenario)
     return appraise(
         released,
         real_records(job, replace(this_stage, seen=tuple(range(this_stage.data.classes)))),
@@ -109,5 +110,5 @@ def quality(text: str, stage: int) -> ImageQuality:
         info=this_stage.data,
         setting=job.evaluation,
         key=(job.seed, "quality", job.method, stage),
-        folder=data_directory(job.world.data_dir) / "scorers",
+        folder=data_directory(job.scenario.data_dir) / "scorers",
     )

@@ -1,7 +1,7 @@
-"""The Flower apps of fedsynth: what a FAB names and what every engine runs.
+"""The Flower apps of fedsynth: the ones that a FAB names and that every engine runs.
 
 `client_app` answers requests inside a party, `server_app` runs a job's stages at the server. The
-sessions behind them are imported when the first request arrives, so that starting a node is quick.
+sessions behind them are imported with the first request, so that starting a node is quick.
 """
 
 from __future__ import annotations
@@ -11,31 +11,33 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.engine.apps import Ask, make_client_app, make_server_app
-from fedsynth.engine.base import Engine, open_engine
+from fedsynth.engine.base import Engine
+from fedsynth.engine.client_app import make_client_app
+from fedsynth.engine.factory import open_engine
+from fedsynth.engine.server_app import Ask, StageCallback, make_server_app
 
 
-def session_answer(job: str, party: int, stage: int, request: Request) -> Release:
-    """Answer one request inside a party."""
-    from fedsynth.experiment.session import party_answer
+def answer_request(job: str, party: int, stage: int, request: Request) -> Release:
+    """Answer one request inside a party; see `client_session`."""
+    from fedsynth.experiment import client_session
 
-    return party_answer(job, party, stage, request)
+    return client_session.answer_request(job, party, stage, request)
 
 
-def session_conversation(job: str, ask: Ask) -> None:
-    """Run all stages of a job at the server."""
-    from fedsynth.experiment.session import conversation
+def serve_job(job: str, ask: Ask, on_stage: StageCallback) -> None:
+    """Run all stages of a job at the server; see `server_session`."""
+    from fedsynth.experiment import server_session
 
-    conversation(job, ask)
+    server_session.serve_job(job, ask, on_stage)
 
 
 @contextlib.contextmanager
 def open_job_engine(name: str, **settings: Any) -> Iterator[Engine]:
-    """An engine that runs jobs; arguments as for `engine.base.open_engine`."""
-    handlers = {"answer": session_answer, "conversation": session_conversation}
+    """An engine that runs jobs; arguments as for `engine.factory.open_engine`."""
+    handlers = {"answer": answer_request, "serve": serve_job}
     with open_engine(name, **{**handlers, **settings}) as engine:
         yield engine
 
 
-client_app = make_client_app(session_answer)
-server_app = make_server_app(session_conversation)
+client_app = make_client_app(answer_request)
+server_app = make_server_app(serve_job)

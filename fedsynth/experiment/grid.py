@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from dp_accounting import DpEvent
-
 from fedsynth.core.plan import Plan
-from fedsynth.experiment.config import Config, budget
+from fedsynth.experiment.config import ExperimentConfig, budget
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.registry import method
-from fedsynth.privacy.accounting.accountant import epsilon
 
 
-def make_jobs(config: Config, out: Path | str) -> list[Job]:
+def make_jobs(config: ExperimentConfig, out: Path | str) -> list[Job]:
     """All jobs; those whose stages wait for each other come first, as they take longest."""
     jobs = [
         Job(
@@ -23,7 +20,7 @@ def make_jobs(config: Config, out: Path | str) -> list[Job]:
             dataclasses.asdict(settings),
             budget(config, name, eps),
             seed,
-            config.world,
+            config.scenario,
             config.evaluation,
             str(out),
             config.run.noise_seed,
@@ -40,9 +37,4 @@ def make_jobs(config: Config, out: Path | str) -> list[Job]:
 
 def plans(job: Job) -> list[Plan]:
     """The plan of every stage."""
-    return [job.plan(stage) for stage in range(len(scenario_stages(job.world)))]
-
-
-def paper_epsilon(job: Job, event: DpEvent) -> float:
-    """An event's epsilon as the method's authors count."""
-    return epsilon(event, job.budget.delta, job.method_impl.paper_convention)
+    return [job.plan(stage) for stage in range(len(scenario_stages(job.scenario)))]

@@ -15,14 +15,15 @@ from fedsynth.evaluation.inversion_detector import Inversion, look, share_betwee
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.evaluate import released_so_far
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import info, scenario_stages
+from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.scenario_config import dataset_info
 
 REHEARSALS = {"upright": 0.0, "inverted": 1.0}  # and how many of the volunteers are flipped
 
 
 def asked(job: Job) -> bool:
     """Whether there is a fault to be found in this job."""
-    return population.in_question(job.world)
+    return population.in_question(job.scenario)
 
 
 def symptoms(engine: Engine, job: Job, stage: int) -> dict[str, float]:
@@ -32,9 +33,9 @@ def symptoms(engine: Engine, job: Job, stage: int) -> dict[str, float]:
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         return {}
-    found = look(released, info(job.world))
-    heard = population.heard(job.world)
-    affected = population.flipped(job.world) & heard
+    found = look(released, dataset_info(job.scenario))
+    heard = population.heard(job.scenario)
+    affected = population.flipped(job.scenario) & heard
     rows = {
         "inverted_share": found.by_edges,
         "inverted_share_brightness": found.by_brightness,
@@ -55,14 +56,14 @@ def symptoms(engine: Engine, job: Job, stage: int) -> dict[str, float]:
 
 def _rehearsed(engine: Engine, job: Job, found: Inversion) -> tuple[float | None, dict[str, float]]:
     """The share of inverted users by two rehearsals, and the edges these ended with."""
-    if not job.method_impl.private or len(scenario_stages(job.world)) > 1:
+    if not job.method_impl.private or len(scenario_stages(job.scenario)) > 1:
         return None, {}
     ends = {}
     for name, flip in REHEARSALS.items():
-        world = population.rehearsal(job.world, flip)
-        if world is None:
+        scenario = population.rehearsal(job.scenario, flip)
+        if scenario is None:
             return None, {}
-        ends[name] = _edge(engine, job, replace(job, world=world), name)
+        ends[name] = _edge(engine, job, replace(job, scenario=scenario), name)
     return share_between(found.edge, ends["upright"], ends["inverted"]), ends
 
 
@@ -72,10 +73,10 @@ def _edge(engine: Engine, job: Job, twin: Job, name: str) -> float:
     folder = Path(job.out) / "curator" / job.name / f"rehearsal-{name}"
     noise = None if job.noise_seed is None else key(job.noise_seed, "rehearsal", name) % 2**31
     twin = replace(twin, out=str(folder), noise_seed=noise)
-    engine.run(twin.text(), twin.world.parties, sticky=twin.method_impl.keeps_state)
+    engine.run(twin.text(), twin.scenario.parties, sticky=twin.method_impl.keeps_state)
     released = released_so_far(twin, 0)
     if isinstance(released, ReleasedModel):
         raise ValueError("a rehearsal ended in a model, the release did not")
-    edge = look(released, info(twin.world)).edge
+    edge = look(released, dataset_info(twin.scenario)).edge
     shutil.rmtree(folder, ignore_errors=True)
     return edge

@@ -1,4 +1,4 @@
-"""One job: one method at one budget and seed in one world, as text that travels to the parties."""
+"""One job: one method at one budget and seed in one scenario, as text that is sent to parties."""
 
 from __future__ import annotations
 
@@ -9,32 +9,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from dp_accounting import DpEvent
+
+from fedsynth.core.enums import SecureSum
 from fedsynth.core.plan import Plan
 from fedsynth.core.plugins import load_file
 from fedsynth.core.settings import build, former_names
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
+from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.methods.method import Method
 from fedsynth.methods.registry import load_plugins
 from fedsynth.methods.registry import method as find_method
-from fedsynth.storage.run_directory import release_name
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.storage.run_directory import SERVER, release_name
+
+_STORED_SCENARIO = "world"  # its key in the text of a job
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a party or the curator needs to know; nothing in it is private."""
+    """Everything that a party or the server needs to know; nothing in it is private."""
 
     method: str
     settings: dict[str, Any]  # of the method
     budget: Budget
     seed: int
-    world: ScenarioConfig
+    scenario: ScenarioConfig
     evaluation: EvaluationConfig
     out: str  # the run directory
     noise_seed: int | None = None
     gpu: bool = False
-    secure_sum: str = "ideal"  # how noise in shares is summed: engine.summing
+    secure_sum: str = SecureSum.IDEAL
     plugins: tuple[str, ...] = ()  # absolute paths of the files that define methods or data
 
     def __hash__(self) -> int:
@@ -46,7 +54,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The job's folder, and its name in ledgers and progress."""
+        """The name of the job's folders, in ledgers and in progress."""
         return release_name(self.method, self.budget.epsilon, self.seed)
 
     @functools.cached_property
@@ -60,16 +68,22 @@ class Job:
         return build(self.method_impl.Config, self.settings, self.method)
 
     def text(self) -> str:
-        """JSON; infinity travels as its Python name, which `parse` reads back."""
+        """The job as JSON; infinity is written as `Infinity`, which `parse` reads."""
         return self._text
 
     @functools.cached_property
     def _text(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return json.dumps(self._fields(), sort_keys=True)
+
+    def _fields(self) -> dict[str, Any]:
+        """All fields under their stored names."""
+        fields = dataclasses.asdict(self)
+        fields[_STORED_SCENARIO] = fields.pop("scenario")
+        return fields
 
     @staticmethod
     def parse(text: str) -> Job:
-        """The job of this text; parsed once a process."""
+        """Read a job from its text; cached per process."""
         return _parse(text)
 
     def plan(self, stage: int) -> Plan:
@@ -78,29 +92,48 @@ class Job:
 
     @functools.cached_property
     def identity(self) -> str:
-        """What the releases depend on, for checkpoints: not where files lie, nor how is summed.
+        """Text of everything that the releases depend on, for checkpoints and noise streams.
 
-        Of plug-in files it holds the content: a request that an edited file answers is another one
-        and is charged anew, instead of drawing the same noise for another function."""
-        fields = dataclasses.asdict(self)
-        for place in ("out", "evaluation", "secure_sum"):
-            fields.pop(place)
-        fields["world"].pop("data_dir")
+        Paths and the kind of secure sum are not part of it. Of plug-in files it holds the content:
+        a request that an edited file answers is another one and is charged anew, instead of drawing
+        the same noise for another function."""
+        fields = self._fields()
+        for name in ("out", "evaluation", "secure_sum"):
+            fields.pop(name)
+        scenario = fields[_STORED_SCENARIO]
+        scenario.pop("data_dir")
         if paths := fields.pop("plugins"):
             fields["plugins"] = [load_file(path).digest for path in paths]
         former = {new: old for old, new in former_names(self.method_impl.Config).items()}
         fields["settings"] = {former.get(k, k): v for k, v in fields["settings"].items()}
         former = {new: old for old, new in former_names(ScenarioConfig).items()}
-        fields["world"] = {former.get(k, k): v for k, v in fields["world"].items()}
+        fields[_STORED_SCENARIO] = {former.get(k, k): v for k, v in scenario.items()}
         return json.dumps(fields, sort_keys=True)
 
     def party_folder(self, party: int) -> Path:
-        """Where a party keeps its ledger, its noise key and its unfinished work."""
+        """The folder of a party: its ledger, its noise key and its unfinished work."""
         return Path(self.out) / "parties" / self.name / f"party-{party}"
 
-    def curator_folder(self) -> Path:
-        """Where the curator keeps its unfinished work."""
-        return Path(self.out) / "curator" / self.name
+    def server_folder(self) -> Path:
+        """The folder of the server: its unfinished work and the results of evaluations."""
+        return Path(self.out) / SERVER / self.name
+
+    def dropout_file(self, stage: int) -> Path:
+        """The server's file of the parties that dropped out of a stage."""
+        return self.server_folder() / f"stage-{stage}-gone.json"
+
+    def progress_folder(self) -> Path:
+        """The folder in which parties and the server state their progress."""
+        return Path(self.out) / "progress" / self.name
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which this process computes."""
+        return torch.device("cuda" if self.gpu and torch.cuda.is_available() else "cpu")
+
+    def paper_epsilon(self, event: DpEvent) -> float:
+        """The epsilon of an event by the convention of the method's publication."""
+        return epsilon(event, self.budget.delta, self.method_impl.paper_convention)
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,11 +142,11 @@ def _parse(text: str) -> Job:
     fields["plugins"] = tuple(fields["plugins"])
     load_plugins(fields["plugins"])
     fields["budget"] = Budget(**fields["budget"])
-    fields["world"] = ScenarioConfig(**fields["world"])
+    fields["scenario"] = ScenarioConfig(**fields.pop(_STORED_SCENARIO))
     fields["evaluation"] = EvaluationConfig(**fields["evaluation"])
     return Job(**fields)
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(job: Job, stage: int) -> Plan:
-    return job.method_impl.plan(job.config, scenario_stages(job.world)[stage], job.budget)
+    return job.method_impl.plan(job.config, scenario_stages(job.scenario)[stage], job.budget)

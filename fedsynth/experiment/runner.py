@@ -11,23 +11,22 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from fedsynth.engine.base import Engine
-from fedsynth.engine.dropouts import gone
+from fedsynth.engine.dropouts import dropped_parties
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.image_quality import ImageQuality
 from fedsynth.evaluation.types import EvalResult, read_verdict
 from fedsynth.experiment.evaluate import judge, nets, quality
-from fedsynth.experiment.grid import paper_epsilon
 from fedsynth.experiment.inversion_estimate import asked, symptoms
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import release_seconds
 from fedsynth.experiment.progress import Progress, read_progress
 from fedsynth.experiment.scenario import scenario_stages
-from fedsynth.experiment.session import absence_file, destroy_keys, dropped_out, progress_folder
+from fedsynth.experiment.server_session import destroy_keys, dropout_notes
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import CURATOR
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.storage.run_directory import LEDGER, RunDirectory
+from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
 
 POLL_SECONDS = 0.1
 Result = TypeVar("Result")
@@ -67,13 +66,13 @@ class Runner:
         self.run.write_text(LEDGER, merged_ledger(jobs))
 
     def _start(self, job: Job, pool: ThreadPoolExecutor) -> _JobState:
-        stages = len(scenario_stages(job.world))
+        stages = len(scenario_stages(job.scenario))
         if (self.run.path / _closing(job)).is_file():
             self._tidy(job)
             return _JobState(job, stages, closed=True)
         self.progress.job(job.name, stages)
         sticky = job.method_impl.keeps_state
-        release = pool.submit(self.engine.run, job.text(), job.world.parties, sticky=sticky)
+        release = pool.submit(self.engine.run, job.text(), job.scenario.parties, sticky=sticky)
         return _JobState(job, stages, release)
 
     def _advance(self, course: _JobState) -> None:
@@ -98,7 +97,7 @@ class Runner:
     def _show(self, course: _JobState) -> None:
         """One line for the job: where its parties are, what the stage will have cost."""
         job = course.job
-        shares = read_progress(progress_folder(job)).values()
+        shares = read_progress(job.progress_folder()).values()
         finished = sum(self.run.has_release(job.name, s + 1) for s in range(course.stages))
         at_work = [p for p in shares if not self.run.has_release(job.name, p.stage + 1)]
         done, total = sum(p.done for p in at_work), sum(p.total for p in at_work)
@@ -155,7 +154,7 @@ class Runner:
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
         rows |= told.result()
         self.run.write_text(_symptoms_file(job, stage), json.dumps(told.result()))
-        if dropped := gone(absence_file(job, stage)):
+        if dropped := dropped_parties(job.dropout_file(stage)):
             rows["parties_gone"] = len(dropped)
         if found := seen.result():
             self.run.write_text(_quality_file(job, stage), json.dumps(asdict(found)))
@@ -181,7 +180,7 @@ class Runner:
         rows = summary_rows(history, class_stages(job))
         self.run.add_metrics(_keyed(job, course.stages - 1, rows))
         text = f"accuracy {fmean(r.accuracy for r in history[-1]):.3f} after the last stage"
-        for note in dropped_out(job):
+        for note in dropout_notes(job):
             self.run.log(note)
         self.progress.finish(job.name, text)
         self.run.log(f"{job.name}: {text}")
@@ -197,7 +196,7 @@ class Runner:
 
 def class_stages(job: Job) -> list[tuple[int, ...]]:
     """The classes that each stage brought."""
-    return [stage.classes for stage in scenario_stages(job.world)]
+    return [stage.classes for stage in scenario_stages(job.scenario)]
 
 
 def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
@@ -210,7 +209,7 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
             event = disclosed()  # a trusted curator adds the noise: against it there is none
         spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
         spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))
-        spent["paper"].append(paper_epsilon(job, share.paper_event or event))
+        spent["paper"].append(job.paper_epsilon(share.paper_event or event))
     return {
         **{f"epsilon_{name}": max(values) for name, values in spent.items()},
         "noise_multiplier": max(p.noise_multiplier for p in plan.parties),
@@ -226,7 +225,7 @@ def merged_ledger(jobs: list[Job]) -> str:
     """Every party's verified ledger, one after the other: each keeps its own chain of hashes."""
     lines = []
     for job in sorted(jobs, key=lambda job: job.name):
-        for party in range(job.world.parties):
+        for party in range(job.scenario.parties):
             entries = read_entries(job.party_folder(party) / "ledger.jsonl")
             lines += [entry.line() + "\n" for entry in entries]
     return "".join(lines)
@@ -238,11 +237,11 @@ def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, .
 
 
 def _verdict_file(job: Job, stage: int, net: int) -> str:
-    return f"curator/{job.name}/verdict-{stage + 1}-{net}.json"
+    return f"{SERVER}/{job.name}/verdict-{stage + 1}-{net}.json"
 
 
 def _quality_file(job: Job, stage: int) -> str:
-    return f"curator/{job.name}/quality-{stage + 1}.json"
+    return f"{SERVER}/{job.name}/quality-{stage + 1}.json"
 
 
 def _known(value: Result) -> Future[Result]:
@@ -253,8 +252,8 @@ def _known(value: Result) -> Future[Result]:
 
 
 def _symptoms_file(job: Job, stage: int) -> str:
-    return f"curator/{job.name}/symptoms-{stage + 1}.json"
+    return f"{SERVER}/{job.name}/symptoms-{stage + 1}.json"
 
 
 def _closing(job: Job) -> str:
-    return f"curator/{job.name}/closed.json"
+    return f"{SERVER}/{job.name}/closed.json"

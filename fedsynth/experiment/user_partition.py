@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,87 +23,85 @@ from fedsynth.experiment.client_selection import (
     SelectedClients,
     in_words,
 )
+from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.privacy.party_data import Records
-
-if TYPE_CHECKING:
-    from fedsynth.experiment.scenario import ScenarioConfig
 
 PARTITION = "users"
 
 
-def is_one(world: ScenarioConfig) -> bool:
+def is_one(scenario: ScenarioConfig) -> bool:
     """Whether the parties of this world are users of its data."""
-    return world.partition == PARTITION and datasets.find(world.data).owners is not None
+    return scenario.partition == PARTITION and datasets.find(scenario.data).owners is not None
 
 
-def settle(world: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
+def settle(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
     """The world with the data set that was really found and the number of parties that there are;
     and what a reader must be told about it."""
     said: list[str] = []
-    if world.data == emnist_users.NAME:
-        name, tried = emnist_users.find(world.source, world.data_dir)
-        world = dataclasses.replace(world, data=name, source=emnist_users.AUTO)
+    if scenario.data == emnist_users.NAME:
+        name, tried = emnist_users.find(scenario.source, scenario.data_dir)
+        scenario = dataclasses.replace(scenario, data=name, source=emnist_users.AUTO)
         said += [f"data={emnist_users.NAME}: not found: {line}" for line in tried]
         said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.find(name).about}.")
-    elif world.source != emnist_users.AUTO:
-        raise UserError(f"source={world.source} is for data={emnist_users.NAME} only.")
-    if is_one(world) and not world.parties:
-        world = dataclasses.replace(world, parties=len(_recruited(world).parties))
-    return world, tuple(said)
+    elif scenario.source != emnist_users.AUTO:
+        raise UserError(f"source={scenario.source} is for data={emnist_users.NAME} only.")
+    if is_one(scenario) and not scenario.parties:
+        scenario = dataclasses.replace(scenario, parties=len(_recruited(scenario).parties))
+    return scenario, tuple(said)
 
 
-def _owners(world: ScenarioConfig) -> UserIndex:
-    owners = datasets.find(world.data).owners
+def _owners(scenario: ScenarioConfig) -> UserIndex:
+    owners = datasets.find(scenario.data).owners
     if owners is None:
-        raise UserError(f"the records of data={world.data} have no users.")
+        raise UserError(f"the records of data={scenario.data} have no users.")
     return owners
 
 
-def _drawn(world: ScenarioConfig) -> int:
+def _drawn(scenario: ScenarioConfig) -> int:
     """Into how many users a set of virtual users is cut: parties, and others to be held out."""
-    most = _owners(world).most
+    most = _owners(scenario).most
     if most is None:
         return 0
-    if world.parties > most:
-        raise UserError(f"parties={world.parties}: {world.data} has at most {most:,} users.")
-    some_are_left_out = world.holdout or ClientSelectionConfig.of(world.options).chosen != ALL
-    return most if some_are_left_out or not world.parties else world.parties
+    if scenario.parties > most:
+        raise UserError(f"parties={scenario.parties}: {scenario.data} has at most {most:,} users.")
+    some_are_left_out = scenario.holdout or ClientSelectionConfig.of(scenario.options).chosen != ALL
+    return most if some_are_left_out or not scenario.parties else scenario.parties
 
 
 @functools.lru_cache(maxsize=8)
-def _counts(world: ScenarioConfig) -> np.ndarray:
-    return _owners(world).counts(_drawn(world), world.data_dir)
+def _counts(scenario: ScenarioConfig) -> np.ndarray:
+    return _owners(scenario).counts(_drawn(scenario), scenario.data_dir)
 
 
 @functools.lru_cache(maxsize=8)
-def _recruited(world: ScenarioConfig) -> SelectedClients:
+def _recruited(scenario: ScenarioConfig) -> SelectedClients:
     """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
     simulation of what happens at every user's home."""
-    asked, seed = ClientSelectionConfig.of(world.options), world.partition_seed
-    number = world.parties if asked.chosen == ALL else 0
-    users, held = chosen_users(_counts(world), number, seed, world.holdout, world.data)
+    asked, seed = ClientSelectionConfig.of(scenario.options), scenario.partition_seed
+    number = scenario.parties if asked.chosen == ALL else 0
+    users, held = chosen_users(_counts(scenario), number, seed, scenario.holdout, scenario.data)
     if asked.chosen == ALL:
         return SelectedClients(users, np.zeros(len(users), bool), held)
-    teachers, judges, others = asked.split(users, world.data)
+    teachers, judges, others = asked.split(users, scenario.data)
     if not asked.chooses:
         both = np.concatenate([teachers, judges])
-        parties = np.resize(both, world.parties or len(both))
+        parties = np.resize(both, scenario.parties or len(both))
         return SelectedClients(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
-    accuracies = _accuracies(world, teachers, judges, others)
+    accuracies = _accuracies(scenario, teachers, judges, others)
     threshold = asked.threshold(accuracies[: len(judges)])
     joins = asked.takes_part(accuracies[len(judges) :], threshold)
-    here = f"of the {len(others):,} users of {world.data} that are asked"
+    here = f"of the {len(others):,} users of {scenario.data} that are asked"
     by = f"options.chosen={asked.chosen}, accuracy {threshold:.4g}"
     if not joins.any():
         raise UserError(f"{by}: {here} nobody is chosen. Give another options.accuracy.")
     parties = others if asked.joins == HIDDEN else others[joins]
-    if world.parties > len(parties):
+    if scenario.parties > len(parties):
         raise UserError(
-            f"parties={world.parties}: {here} {len(parties):,} take part ({by}). "
+            f"parties={scenario.parties}: {here} {len(parties):,} take part ({by}). "
             f"Allowed: 1 to {len(parties)}, or parties=0 for all of them."
         )
     silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
-    number = world.parties or len(parties)
+    number = scenario.parties or len(parties)
     volunteers = len(teachers) + len(judges)
     return SelectedClients(
         parties[:number],
@@ -118,20 +115,20 @@ def _recruited(world: ScenarioConfig) -> SelectedClients:
 
 
 def _accuracies(
-    world: ScenarioConfig, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
+    scenario: ScenarioConfig, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
 ) -> np.ndarray:
     """How often the teachers' model is right for each judge and for each of the others, of whom
     some are flipped."""
-    people = everybody(world)
+    people = everybody(scenario)
     taught = _joined([people.of(int(user)) for user in teachers])
     users = [_as_records(people.of(int(user))) for user in judges]
-    coins = _coins(world, others)
+    coins = _coins(scenario, others)
     users += [
         _as_records(people.of(int(user)), bool(coin))
         for user, coin in zip(others, coins, strict=True)
     ]
-    folder = data_directory(world.data_dir) / "deployed"
-    return kept_answers(folder, taught, users, datasets.find(world.data).info).accuracies
+    folder = data_directory(scenario.data_dir) / "deployed"
+    return kept_answers(folder, taught, users, datasets.find(scenario.data).info).accuracies
 
 
 def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:
@@ -144,67 +141,67 @@ def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
     return _as_records((images, labels))
 
 
-def everybody(world: ScenarioConfig) -> UserRecords:
+def everybody(scenario: ScenarioConfig) -> UserRecords:
     """The records of all users, of whom the parties are some."""
-    return _owners(world).read(_drawn(world), world.data_dir)
+    return _owners(scenario).read(_drawn(scenario), scenario.data_dir)
 
 
-def shares(world: ScenarioConfig) -> np.ndarray:
+def shares(scenario: ScenarioConfig) -> np.ndarray:
     """How many records of each class every party holds: int64 [parties, classes]. Those of a party
     that says nothing are counted like others', so that the number tells nobody apart."""
-    return _counts(world)[_recruited(world).parties]
+    return _counts(scenario)[_recruited(scenario).parties]
 
 
-def _coins(world: ScenarioConfig, users: np.ndarray) -> np.ndarray:
+def _coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
     """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
     `flip`. Known to the simulation, not to its curator."""
-    coins = numpy_generator(world.partition_seed, "flip").random(int(users.max()) + 1)
-    return coins[users] < ClientSelectionConfig.of(world.options).flip
+    coins = numpy_generator(scenario.partition_seed, "flip").random(int(users.max()) + 1)
+    return coins[users] < ClientSelectionConfig.of(scenario.options).flip
 
 
-def flipped(world: ScenarioConfig) -> np.ndarray:
+def flipped(scenario: ScenarioConfig) -> np.ndarray:
     """Which parties are flipped: bool [parties]."""
-    return _coins(world, _recruited(world).parties)
+    return _coins(scenario, _recruited(scenario).parties)
 
 
-def heard(world: ScenarioConfig) -> np.ndarray:
+def heard(scenario: ScenarioConfig) -> np.ndarray:
     """Which parties' records are used: all, but for those who take part in appearance only."""
-    return ~_recruited(world).silent
+    return ~_recruited(scenario).silent
 
 
-def in_question(world: ScenarioConfig) -> bool:
+def in_question(scenario: ScenarioConfig) -> bool:
     """Whether some users of this world may be flipped, so that there is something to find."""
-    return is_one(world) and ClientSelectionConfig.of(world.options).flip > 0
+    return is_one(scenario) and ClientSelectionConfig.of(scenario.options).flip > 0
 
 
-def rehearsal(world: ScenarioConfig, flip: float) -> ScenarioConfig | None:
+def rehearsal(scenario: ScenarioConfig, flip: float) -> ScenarioConfig | None:
     """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
     public data, on which the same conversation may be had to see what comes of it. None where
     nobody volunteered, or nobody asked for it."""
-    asked = ClientSelectionConfig.of(world.options)
+    asked = ClientSelectionConfig.of(scenario.options)
     if not (asked.chooses and asked.rehearse):
         return None
-    return dataclasses.replace(world, options=asked.rehearsal(flip))
+    return dataclasses.replace(scenario, options=asked.rehearsal(flip))
 
 
-def words(world: ScenarioConfig) -> list[str]:
+def words(scenario: ScenarioConfig) -> list[str]:
     """What a reader must be told of who takes part."""
     return (
-        in_words(ClientSelectionConfig.of(world.options), _recruited(world))
-        if is_one(world)
+        in_words(ClientSelectionConfig.of(scenario.options), _recruited(scenario))
+        if is_one(scenario)
         else []
     )
 
 
-def records(world: ScenarioConfig, party: int) -> Records:
+def records(scenario: ScenarioConfig, party: int) -> Records:
     """The records of one party, and of nobody else; none of one that says nothing."""
-    images, labels = everybody(world).of(int(_recruited(world).parties[party]))
-    if not heard(world)[party]:
+    images, labels = everybody(scenario).of(int(_recruited(scenario).parties[party]))
+    if not heard(scenario)[party]:
         images, labels = images[:0], labels[:0]
-    return _as_records((images, labels), bool(flipped(world)[party]))
+    return _as_records((images, labels), bool(flipped(scenario)[party]))
 
 
-def held_out(world: ScenarioConfig) -> Records:
+def held_out(scenario: ScenarioConfig) -> Records:
     """The records of the users that are held out to choose settings on; none of them is flipped."""
-    people = everybody(world)
-    return _joined([people.of(int(user)) for user in _recruited(world).held])
+    people = everybody(scenario)
+    return _joined([people.of(int(user)) for user in _recruited(scenario).held])

@@ -7,10 +7,10 @@ import os
 from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import user_partition as population
-from fedsynth.experiment.config import Config
+from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.grid import make_jobs, plans
+from fedsynth.experiment.method_selection import takes_turns
 from fedsynth.experiment.scenario import scenario_stages
-from fedsynth.experiment.unit_checks import takes_turns
 from fedsynth.methods.registry import method
 
 _SUMS = {
@@ -20,15 +20,15 @@ _SUMS = {
 }
 
 
-def warnings(config: Config) -> list[str]:
+def warnings(config: ExperimentConfig) -> list[str]:
     """A sentence for each."""
     said = [
-        f"{name} is left out: it cannot release data={config.world.data}."
+        f"{name} is left out: it cannot release data={config.scenario.data}."
         for name in config.left_out
     ]
     said += config.omitted
     said += _users(config)
-    smallest = min(f.records for stage in scenario_stages(config.world) for f in stage.parties)
+    smallest = min(f.records for stage in scenario_stages(config.scenario) for f in stage.parties)
     if config.run.unit == Unit.RECORD and config.run.delta > 1 / smallest:
         said.append(
             f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
@@ -61,7 +61,7 @@ def warnings(config: Config) -> list[str]:
     return said
 
 
-def _of_plans(config: Config) -> list[str]:
+def _of_plans(config: ExperimentConfig) -> list[str]:
     """What methods say of their own plans, each sentence once."""
     jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
     return list(
@@ -69,20 +69,20 @@ def _of_plans(config: Config) -> list[str]:
     )
 
 
-def _users(config: Config) -> list[str]:
+def _users(config: ExperimentConfig) -> list[str]:
     """What is to be known about users: where they are from, and what protects them."""
-    said, run, world = list(config.found), config.run, config.world
-    data, options = datasets.find(world.data), world.options or {}
+    said, run, scenario = list(config.found), config.run, config.scenario
+    data, options = datasets.find(scenario.data), scenario.options or {}
     if data.owners is not None:
-        said.append(f"the users of this run are those of {world.data}: {data.about}.")
+        said.append(f"the users of this run are those of {scenario.data}: {data.about}.")
     if options.get("flip"):
         said.append(
             f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
             "are exchanged in all records. That is this scenario's fault to be found."
         )
-    said += population.words(world)
+    said += population.words(scenario)
     if run.unit == Unit.USER:
-        parties = world.parties
+        parties = scenario.parties
         said.append(
             "unit=user: a party is a user, and its number of records is taken for public. Whoever "
             "takes part in a run is public as well."

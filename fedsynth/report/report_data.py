@@ -9,11 +9,11 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.plan import PartyPlan
 from fedsynth.evaluation.classical_classifiers import missing
-from fedsynth.experiment.config import Config
-from fedsynth.experiment.grid import paper_epsilon, plans
+from fedsynth.experiment.config import ExperimentConfig
+from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import info as dataset_info
 from fedsynth.experiment.scenario import setting_in_words
+from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
@@ -114,15 +114,15 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
                             view,
                             epsilon(event, job.budget.delta, "pld"),
                             epsilon(event, job.budget.delta, "rdp"),
-                            paper_epsilon(job, published_event(share, event)),
+                            job.paper_epsilon(published_event(share, event)),
                         )
                     )
     return rows
 
 
-def evaluation_text(config: Config) -> str:
+def evaluation_text(config: ExperimentConfig) -> str:
     """The evaluation of released sets in words, to be printed next to the numbers."""
-    evaluation, info = config.evaluation, dataset_info(config.world)
+    evaluation, info = config.evaluation, dataset_info(config.scenario)
     rules, names = evaluation.rules, evaluation.judges(info)
     fresh = f"{evaluation.runs} fresh " if evaluation.runs > 1 else ""
     plural = "s" if evaluation.runs > 1 else ""
@@ -143,7 +143,7 @@ def evaluation_text(config: Config) -> str:
 
 
 def build_report_data(
-    config: Config, jobs: list[Job], command: str, notes: list[str]
+    config: ExperimentConfig, jobs: list[Job], command: str, notes: list[str]
 ) -> ReportData:
     """Collect the texts and the planned privacy of a run.
 
@@ -161,8 +161,8 @@ def build_report_data(
         title=config.about,
         scenario=Path(run.scenario).stem,
         preset=run.preset,
-        dataset=config.world.data,
-        setting=f"{setting_in_words(config.world)}; {evaluation_text(config)}",
+        dataset=config.scenario.data,
+        setting=f"{setting_in_words(config.scenario)}; {evaluation_text(config)}",
         methods=tuple(MethodInfo(m.name, m.summary, m.source, m.private) for m in methods),
         unit=jobs[0].budget.unit,
         relation=jobs[0].budget.relation,

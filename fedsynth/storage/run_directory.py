@@ -39,6 +39,7 @@ TIMINGS = "timings.csv"  # apart, because two runs never agree on them
 LEDGER = "ledger.jsonl"
 LOG = "log.txt"
 REPORT = "report.html"
+SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 
 def epsilon_text(epsilon: float) -> str:

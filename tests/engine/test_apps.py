@@ -15,9 +15,17 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
-from fedsynth.engine.apps import PartyConnections, make_client_app, make_server_app, read_job
-from fedsynth.engine.local_grid import InProcessGrid, PartyHost
-from fedsynth.engine.messages import BadReply, PartyFailed, PartyRefused, PartyTimeout
+from fedsynth.engine.client_app import make_client_app
+from fedsynth.engine.inprocess import InProcessGrid
+from fedsynth.engine.local_grid import PartyHost
+from fedsynth.engine.messages import (
+    BadReply,
+    PartyFailed,
+    PartyRefused,
+    PartyTimeout,
+    read_job,
+)
+from fedsynth.engine.server_app import PartyConnections, make_server_app
 from fedsynth.privacy.ledger import BudgetExceeded
 
 SECRET = "patient 4711"
@@ -167,7 +175,7 @@ def test_nodes_that_claim_the_same_party_are_refused():
         replies[1].content = replies[0].content
         return replies
 
-    with pytest.raises(UserError, match="two nodes say they are party 0"):
+    with pytest.raises(UserError, match="two nodes state that they are party 0"):
         curator(claim).ask([0], 0, Request())
 
 
@@ -204,7 +212,7 @@ def test_jobs_are_read_from_text_or_file(tmp_path):
 def test_the_server_app_runs_the_conversation():
     """The ServerApp hands job and `ask` over and waits for its end."""
     heard: list[object] = []
-    app = make_server_app(lambda job, ask: heard.append((job, ask([1, 0], 3, Request()))))
+    app = make_server_app(lambda job, ask, _: heard.append((job, ask([1, 0], 3, Request()))))
     config = {"job": '{"seed": 1}', "parties": 3, "timeout": 1.0}
     app(MeddlingGrid('{"seed": 1}', 3, list), Context(1, 0, {}, RecordDict(), config))
     ((job, releases),) = heard

@@ -16,12 +16,12 @@ import pytest
 import tiny_runs as tiny
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.engine.apps import Ask
 from fedsynth.engine.messages import PartyLost, PartyTimeout
-from fedsynth.experiment import session
-from fedsynth.experiment.flower_apps import open_job_engine, session_answer, session_conversation
+from fedsynth.engine.server_app import Ask, StageCallback
+from fedsynth.experiment import server_session
+from fedsynth.experiment.flower_apps import answer_request, open_job_engine, serve_job
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.session import dropped_out
+from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.secagg.protocol import COLLECT, SHARE, UNMASK
@@ -55,10 +55,10 @@ def lossy(ask: Ask, lost: Callable[[int, Request], bool]) -> Ask:
 def run(job: Job, lost: Callable[[int, Request], bool]) -> None:
     """All releases of a job in this process, with parties that are lost."""
 
-    def conversation(text: str, ask: Ask) -> None:
-        session_conversation(text, lossy(ask, lost))
+    def serve(text: str, ask: Ask, on_stage: StageCallback) -> None:
+        serve_job(text, lossy(ask, lost), on_stage)
 
-    with open_job_engine("inprocess", conversation=conversation) as engine:
+    with open_job_engine("inprocess", serve=serve) as engine:
         tiny.release(job, engine)
 
 
@@ -90,8 +90,8 @@ def test_the_others_go_on_and_the_ledger_keeps_what_was_spent(tmp_path, name, at
     assert spent(job, 2)[event] == 1
     for party in (0, 1):
         assert spent(job, party) == flatten(job.plan(0).of(party).event) == {event: CALLS[name]}
-    (note,) = dropped_out(job)
-    assert "stage 1: party 2 dropped out (gone since" in note
+    (note,) = dropout_notes(job)
+    assert "stage 1: party 2 dropped out (missing since" in note
     assert "round 1 of stage 1: party 2 did not answer" in note
 
 
@@ -108,7 +108,7 @@ def test_without_leave_to_be_missing_the_round_ends_the_run(tmp_path, at):
 def test_noise_of_too_few_shares_is_no_sum(tmp_path):
     """Three parties, two must answer, two are lost: the sum of one is never formed."""
     job = job_of(tmp_path / "run", "ndpdc_joint", at="distributed", min_answers=2)
-    text = r"1 of 3 parties answered, and the noise is made of at least 2 shares"
+    text = r"1 of 3 parties answered, and the noise consists of at least 2 shares"
     with pytest.raises(PartyLost, match=text):
         run(job, lambda party, request: party != 0 and request.round >= 1)
     assert not released(job)
@@ -143,11 +143,13 @@ def test_a_curator_that_crashes_goes_on_without_who_was_gone(tmp_path, monkeypat
     changes = {"at": "distributed", "min_answers": 2, "secure_sum": way}
     whole = job_of(tmp_path / "a", "ndpdc_joint", **changes)
     run(whole, from_round(1))
-    monkeypatch.setattr(session, "rounds", functools.partial(checkpoint.rounds, every_seconds=0))
+    monkeypatch.setattr(
+        server_session, "rounds", functools.partial(checkpoint.rounds, every_seconds=0)
+    )
     job = job_of(tmp_path / "b", "ndpdc_joint", **changes)
 
-    def crash_after_the_sum(job_text: str, ask: Ask) -> None:
-        real = session.StageParties.ask_sum
+    def crash_after_the_sum(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
+        real = server_session.StageConnection.ask_sum
 
         def ask_sum(parties: Any, who: Any, request: Request, **named: Any) -> Any:
             answer = real(parties, who, request, **named)
@@ -156,11 +158,11 @@ def test_a_curator_that_crashes_goes_on_without_who_was_gone(tmp_path, monkeypat
             return answer
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session.StageParties, "ask_sum", ask_sum)
-            session_conversation(job_text, lossy(ask, from_round(1)))
+            patch.setattr(server_session.StageConnection, "ask_sum", ask_sum)
+            serve_job(job_text, lossy(ask, from_round(1)), on_stage)
 
     with (
-        open_job_engine("inprocess", conversation=crash_after_the_sum) as engine,
+        open_job_engine("inprocess", serve=crash_after_the_sum) as engine,
         pytest.raises(Crash),
     ):
         tiny.release(job, engine)
@@ -175,22 +177,22 @@ def mishap(text: str, party: int, stage: int, request: Request) -> Release:
             time.sleep(600)
         if party == 3 and request.round >= 2:
             os.kill(os.getpid(), signal.SIGKILL)
-    return session_answer(text, party, stage, request)
+    return answer_request(text, party, stage, request)
 
 
 def test_killed_and_hung_parties_of_real_workers(tmp_path):
     """The round ends by its timeout, the others' answers are used, and all is as in one process."""
     world = dataclasses.replace(tiny.WORLDS["together"], parties=5)
     warm = dataclasses.replace(
-        job_of(tmp_path / "warm", "ndpdc_joint", at="distributed", min_answers=3), world=world
+        job_of(tmp_path / "warm", "ndpdc_joint", at="distributed", min_answers=3), scenario=world
     )
     job = dataclasses.replace(warm, seed=1, out=str(tmp_path / "ray"))
     with open_job_engine("ray", workers=2, num_cpus=0, answer=mishap) as engine:
         tiny.release(warm, engine)  # the workers are up: what follows is not their start
         engine._pool._timeout = 8.0  # type: ignore[attr-defined]
         tiny.release(job, engine)
-    assert dropped_out(warm) == []
-    first, second = dropped_out(job)
+    assert dropout_notes(warm) == []
+    first, second = dropout_notes(job)
     assert "party 1 dropped out" in first
     assert "round 1 of stage 1: party 1 did not answer within timeout=8 s" in first
     assert "round 2 of stage 1: the worker of party 3 died 3 times" in second

@@ -13,7 +13,7 @@ import torch
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import BadReply
 from fedsynth.engine.validation import check_answers
-from fedsynth.experiment.flower_apps import open_job_engine, session_answer
+from fedsynth.experiment.flower_apps import answer_request, open_job_engine
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -100,7 +100,7 @@ def test_a_run_ends_with_the_name_of_the_party_and_releases_nothing(
     job = tiny.tiny_job(name, tmp_path / "run", "together", changes)
 
     def spoilt(text: str, party: int, stage: int, request: Request) -> Release:
-        release = session_answer(text, party, stage, request)
+        release = answer_request(text, party, stage, request)
         bad = party == 1 and request.round == (0 if name == "psg" else 1)
         return spoil(release) if bad else release
 

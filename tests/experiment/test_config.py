@@ -38,7 +38,7 @@ def test_every_scenario_resolves_in_every_preset(name, preset):
     config = run_of(f"scenario={name}", f"preset={preset}")
     assert config.about
     assert set(config.methods) == set(config.run.method) <= set(all_methods())
-    assert scenario_stages(config.world)
+    assert scenario_stages(config.scenario)
 
 
 def test_layers_lie_over_each_other(tmp_path):

@@ -13,7 +13,7 @@ from made_users import USERS, forget, world_of_users
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.inversion_detector import look, share_between
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment import user_partition as population
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import Progress
@@ -52,8 +52,8 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     found = metrics_of(run.path)
     willing = dataclasses.replace(people, options={**people.options, "joins": "public"})
     chosen = set(population._recruited(willing).parties.tolist())
-    mine = [u for u in population._recruited(job.world).parties.tolist() if u in chosen]
-    coins = numpy_generator(job.world.partition_seed, "flip").random(USERS)
+    mine = [u for u in population._recruited(job.scenario).parties.tolist() if u in chosen]
+    coins = numpy_generator(job.scenario.partition_seed, "flip").random(USERS)
     truth = sum(coins[user] < 0.5 for user in mine)
     assert found["users_heard_true"] == len(mine) > 0
     assert found["affected_users_true"] == truth > 0
@@ -70,7 +70,7 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     known = share is not None or seen.sees
     assert ("affected_users" in found) == (joins == "public" and known)
     assert not list(run.path.rglob("*rehearsal*")), "a rehearsal leaves nothing but its numbers"
-    for party in range(job.world.parties):
+    for party in range(job.scenario.parties):
         spent = read_entries(job.party_folder(party) / "ledger.jsonl")
         assert len(spent) == job.plan(0).of(party).steps
 
@@ -84,16 +84,16 @@ def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
 def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
     """What a critic says is nought for those who were not chosen, and for nobody else."""
     before_noise: dict[int, list[torch.Tensor]] = {}
-    add = session.Guard._add_noise
+    add = client_session.Guard._add_noise
 
     def watched(guard, bounded, **named):
         before_noise.setdefault(guard._plan.party, []).extend(v.clone() for v in bounded.values)
         return add(guard, bounded, **named)
 
-    monkeypatch.setattr(session.Guard, "_add_noise", watched)
+    monkeypatch.setattr(client_session.Guard, "_add_noise", watched)
     job = a_job(people, tmp_path / "run", joins="hidden")
     tiny.release(job, here)
-    heard = population.heard(job.world)
+    heard = population.heard(job.scenario)
     assert before_noise
     assert len({bool(heard[party]) for party in before_noise}) == 2
     for party, rows in before_noise.items():
@@ -103,8 +103,8 @@ def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch)
 @pytest.fixture
 def saved_every_round(monkeypatch) -> None:
     """Checkpoints after every round, not every ten seconds."""
-    once = session.rounds
-    monkeypatch.setattr(session, "rounds", lambda *a, **k: once(*a, **k, every_seconds=0))
+    once = server_session.rounds
+    monkeypatch.setattr(server_session, "rounds", lambda *a, **k: once(*a, **k, every_seconds=0))
 
 
 def carry_out(job: Job, engine) -> None:

@@ -122,7 +122,7 @@ def test_the_configuration_names_the_set_that_was_found(people, monkeypatch):
     assert any("TAKEN IS made_people" in line for line in config.found)
     assert any("leaf: nothing there" in line for line in config.found)
     assert config.methods["gs_wgan"].per_round == 2
-    assert scenario_stages(config.world)[0].data.name == "made_people"
+    assert scenario_stages(config.scenario)[0].data.name == "made_people"
 
 
 def test_a_source_is_for_the_set_that_has_sources(people):

@@ -13,7 +13,7 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
-from fedsynth.experiment.data_kinds import able, refuse_unfit
+from fedsynth.experiment.method_selection import able, refuse_unfit
 from fedsynth.experiment.scenario import ScenarioConfig
 from fedsynth.methods.registry import all_methods
 
@@ -23,7 +23,7 @@ GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}  # their sketch is of grey im
 
 
 def colour_job(name, out):
-    return dataclasses.replace(tiny.tiny_job(name, out), world=COLOUR)
+    return dataclasses.replace(tiny.tiny_job(name, out), scenario=COLOUR)
 
 
 @pytest.mark.parametrize("name", able(DATA))

@@ -18,7 +18,7 @@ from instruments import Crash, Fuse
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.settings import build, describe
 from fedsynth.data import registry as datasets
-from fedsynth.experiment import session
+from fedsynth.experiment import server_session
 from fedsynth.experiment.config import PRESETS
 from fedsynth.experiment.job import Job, _plan
 from fedsynth.methods.registry import method
@@ -202,7 +202,7 @@ def saved_every_round(monkeypatch) -> None:
     def rounds(*arguments: Any, **named: Any) -> Iterator[int]:
         return checkpoint.rounds(*arguments, **named, every_seconds=0)
 
-    monkeypatch.setattr(session, "rounds", rounds)
+    monkeypatch.setattr(server_session, "rounds", rounds)
     monkeypatch.setattr(private_module, "rounds", rounds)
 
 

@@ -15,7 +15,7 @@ from instruments import Transcript
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsynth.engine.messages import PartyRefused
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import party_records
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -29,7 +29,7 @@ def run_with(
 ) -> dict[str, bytes]:
     """A run in which the parties hold other records than everybody believes."""
     patch.setattr(
-        session,
+        client_session,
         "party_records",
         lambda world, party: records_of(party_records(world, party), party),
     )
@@ -88,7 +88,7 @@ def test_a_party_with_a_smaller_budget_refuses_and_nothing_is_released(
     def frugal(path: Path, **info: Any) -> Ledger:
         return real(path, **{**info, "budget": own if info["party"] == 1 else job.budget})
 
-    monkeypatch.setattr(session, "Ledger", frugal)
+    monkeypatch.setattr(client_session, "Ledger", frugal)
     with pytest.raises(PartyRefused, match=r"party 1 refused: party 1 refuses: .* of 1 at delta"):
         tiny.release(job, here)
     spent = total(read_entries(job.party_folder(1) / "ledger.jsonl"))

@@ -12,8 +12,8 @@ import torch
 
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
-from fedsynth.experiment import session
-from fedsynth.experiment.data_kinds import able
+from fedsynth.experiment import client_session
+from fedsynth.experiment.method_selection import able
 from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.events import flatten
@@ -29,7 +29,7 @@ def forms(job) -> list[object]:
     """What everybody sees of the releases without looking into them."""
     seen = []
     run = RunDirectory(Path(job.out))
-    for stage in range(len(scenario_stages(job.world))):
+    for stage in range(len(scenario_stages(job.scenario))):
         outcome = run.load_release(job.name, stage + 1)
         if isinstance(outcome, ReleasedModel):
             arrays = dict(outcome.state)
@@ -57,12 +57,12 @@ def test_classes_that_are_not_there_and_a_party_without_records_release_noise(
     """They answer as if nothing were, and pay the same."""
     job = tiny.tiny_job(name, tmp_path / "all")
     other = dataclasses.replace(job, out=str(tmp_path / "less"))
-    assert all(len(stage.parties[0].class_counts) > 2 for stage in scenario_stages(job.world))
+    assert all(len(stage.parties[0].class_counts) > 2 for stage in scenario_stages(job.scenario))
     tiny.release(job, here)
-    monkeypatch.setattr(session, "party_records", less)
+    monkeypatch.setattr(client_session, "party_records", less)
     tiny.release(other, here)
     assert forms(other) == forms(job)
-    for party in range(job.world.parties):
+    for party in range(job.scenario.parties):
         ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
         spent = [flatten(total(entries)) for entries in ledgers]
         assert spent[0] == spent[1]

@@ -52,4 +52,4 @@ each_private_case = pytest.mark.parametrize(
 
 
 def stages_of(job: Job) -> range:
-    return range(len(scenario_stages(job.world)))
+    return range(len(scenario_stages(job.scenario)))

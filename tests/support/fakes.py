@@ -17,8 +17,9 @@ import torch
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.randomness import numpy_generator, torch_generator
-from fedsynth.engine.apps import Ask
-from fedsynth.engine.base import Engine, open_engine
+from fedsynth.engine.base import Engine
+from fedsynth.engine.factory import open_engine
+from fedsynth.engine.server_app import Ask, StageCallback
 
 
 def answer(job: str, party: int, stage: int, request: Request) -> Release:
@@ -119,10 +120,10 @@ def open_stage(name: str, **settings: Any) -> Iterator[Stage]:
     """An engine with the fake parties."""
     parts: dict[str, Callable[[Ask], None]] = {}
 
-    def conversation(job: str, ask: Ask) -> None:
+    def serve(job: str, ask: Ask, _: StageCallback) -> None:
         parts[json.loads(job)["part"]](ask)
 
-    with open_engine(name, answer=answer, conversation=conversation, **settings) as engine:
+    with open_engine(name, answer=answer, serve=serve, **settings) as engine:
         yield Stage(engine, parts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsynth.experiment.session import StageParties
+from fedsynth.experiment.server_session import StageConnection
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
@@ -120,8 +120,8 @@ class Fuse:
             (Ledger, "_append"),
             (checkpoint._Files, "save"),
             (RunDirectory, "write_bytes"),
-            (StageParties, "ask"),
-            (StageParties, "ask_sum"),
+            (StageConnection, "ask"),
+            (StageConnection, "ask_sum"),
             (NoiseStream, "gaussian_like"),
         ):
             patch.setattr(owner, name, self._around(getattr(owner, name)))

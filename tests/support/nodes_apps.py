@@ -8,11 +8,12 @@ from pathlib import Path
 import fakes
 
 from fedsynth.core.messages import Request
-from fedsynth.engine.apps import Ask, make_client_app, make_server_app
+from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.messages import PartyFailed
+from fedsynth.engine.server_app import Ask, StageCallback, make_server_app
 
 
-def conversation(job: str, ask: Ask) -> None:
+def serve(job: str, ask: Ask, _: StageCallback) -> None:
     """One round of both parties, and one that breaks something in one of them."""
     heard = fakes.plain(ask([1, 0], 2, Request()))
     error = ""
@@ -24,4 +25,4 @@ def conversation(job: str, ask: Ask) -> None:
 
 
 client_app = make_client_app(fakes.answer)
-server_app = make_server_app(conversation)
+server_app = make_server_app(serve)

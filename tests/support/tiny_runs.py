@@ -11,7 +11,7 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
@@ -116,7 +116,7 @@ def release(job: Job, engine: Engine) -> None:
     """Make all releases of a job, as a process does that has just been started."""
     forget()
     RunDirectory.create(job.out) if not Path(job.out).exists() else None
-    engine.run(job.text(), job.world.parties)
+    engine.run(job.text(), job.scenario.parties)
 
 
 def release_and_judge(jobs: Sequence[Job], engine: Engine) -> RunDirectory:
@@ -131,7 +131,7 @@ def release_and_judge(jobs: Sequence[Job], engine: Engine) -> RunDirectory:
 
 def forget() -> None:
     """Forget what a process keeps of its parties."""
-    session._home.cache_clear()
+    client_session.forget_parties()
 
 
 def outputs(out: Path | str) -> dict[str, bytes]:
@@ -151,7 +151,7 @@ def outputs(out: Path | str) -> dict[str, bytes]:
 def released_is_paid_for(job: Job) -> None:
     """Whatever is on disk as a release stands in the ledgers with all its cost."""
     run = RunDirectory(Path(job.out))
-    for stage in range(len(scenario_stages(job.world))):
+    for stage in range(len(scenario_stages(job.scenario))):
         if run.has_release(job.name, stage + 1):
             for share in job.plan(stage).parties:
                 entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")

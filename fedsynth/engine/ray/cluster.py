@@ -1,4 +1,4 @@
-"""Starting Ray quietly, joining a running cluster, and leaving no process behind."""
+"""Start Ray or join a running cluster, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.engine.base import require_gpus
 
 _OBJECT_STORE_BYTES = 200 * 2**20
-INLINE_BYTES = 1_500_000  # what travels inside a call; above it, a detour over shared memory pays
+INLINE_BYTES = 1_500_000  # larger messages go through shared memory
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -30,17 +30,17 @@ _SETTINGS = {
 }
 
 
-_held: dict[int, float] = {}  # CPUs of this process's Ray that its open sessions took
+_reserved: dict[int, float] = {}  # CPUs per open session of this process
 
 
 @dataclass
 class RaySession:
     """A Ray that is ready for `workers` actors of `num_cpus` and `num_gpus` each."""
 
-    started: bool  # by us: then it ends with us
-    connected: bool  # by us: then we disconnect
+    started: bool  # Ray was started here and ends with the session
+    connected: bool  # this session connected to Ray and disconnects
     processes: list[psutil.Process]
-    cpus: float = 0.0  # that its workers take
+    cpus: float = 0.0  # of its workers
 
     @staticmethod
     def open(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> RaySession:
@@ -58,15 +58,15 @@ class RaySession:
         except UserError:
             session.close()
             raise
-        _held[id(session)] = cpus
+        _reserved[id(session)] = cpus
         return session
 
     def close(self) -> None:
-        """Disconnect; end what we started, and wait until it is gone."""
-        _held.pop(id(self), None)
+        """Disconnect; end the processes that this session started and wait for them."""
+        _reserved.pop(id(self), None)
         if not self.connected:
             return
-        with _undisturbed():
+        with _ignoring_interrupts():
             if self.started:
                 known = set(self.processes) | set(psutil.Process().children(recursive=True))
                 ray_children = [p for p in known if _belongs_to_ray(p)]
@@ -103,7 +103,7 @@ def _check_resources(workers: int, num_cpus: float, num_gpus: float, address: st
             f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
             f"{where} offers {cpus:g}"
         )
-    taken = sum(_held.values())
+    taken = sum(_reserved.values())
     if workers * num_cpus > cpus - taken:
         raise UserError(
             f"workers={workers} with num_cpus={num_cpus:g} need {workers * num_cpus:g} CPUs, and "
@@ -114,7 +114,7 @@ def _check_resources(workers: int, num_cpus: float, num_gpus: float, address: st
     real = os.cpu_count() or 1
     if address is None and workers > real:
         warnings.warn(
-            f"workers={workers} share {real} CPUs: results are the same, time is not won",
+            f"workers={workers} share {real} CPUs: results are the same, no time is saved",
             stacklevel=4,
         )
 
@@ -133,8 +133,8 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Cleaning up is not interrupted by an impatient second Ctrl-C."""
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ignore a second Ctrl-C during the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

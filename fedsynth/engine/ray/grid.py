@@ -14,10 +14,12 @@ import numpy as np
 import ray
 from flwr.app import Error, Message
 
+from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.local_grid import LocalGrid, PartyHost, party_at
 from fedsynth.engine.messages import LATE, LOST, PartyLost, PartyTimeout
+from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.engine.ray.cluster import INLINE_BYTES
-from fedsynth.engine.ray.pool import BatchDied, Call, RayPool
+from fedsynth.engine.ray.pool import BatchDied, PendingCall, RayPool
 
 
 def _pack(messages: Sequence[Message]) -> Any:
@@ -31,12 +33,9 @@ def _unpack(block: Any) -> list[Message]:
 
 
 class RayWorker:
-    """What runs inside an actor: parties that answer, and jobs of the curator."""
+    """The actor: hosts parties, and runs functions for the server."""
 
     def __init__(self, answer: bytes) -> None:
-        from fedsynth.engine.apps import make_client_app
-        from fedsynth.engine.process_setup import prepare_worker
-
         prepare_worker()
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
         self._current: tuple[int, float] | None = None
@@ -44,18 +43,19 @@ class RayWorker:
         try:
             self._host = PartyHost(make_client_app(pickle.loads(answer)))
         except Exception as error:
-            self._failed_start = error  # an actor that raises here dies without a clear word
+            self._failed_start = error  # an actor that raises here dies without a clear message
 
-    @ray.method(concurrency_group="watch")  # its own thread: it tells a slow party from a hung one
+    @ray.method(concurrency_group="watch")  # its own thread, to tell a slow party from a hung one
     def progress(self) -> tuple[int, float]:
-        """Which message of the batch is being answered, and for how many seconds already; raises
-        what made the start fail."""
+        """The position in the batch of the message being answered, and the seconds since its start.
+
+        Raises the exception that made the start fail, if one did."""
         self._check_start()
         position, begun = self._current or (0, time.monotonic())
         return position, time.monotonic() - begun
 
     def answer(self, job: str, parties: int, block: Any) -> Any:
-        """The replies to a batch of messages, in order."""
+        """Return the replies to a batch of messages, in order."""
         self._check_start()
         replies = []
         for position, message in enumerate(_unpack(block)):
@@ -69,7 +69,7 @@ class RayWorker:
             raise self._failed_start
 
     def compute(self, work: bytes) -> bytes:
-        """Run a job; returns its pickled result or its pickled exception."""
+        """Run a function and return its result or its exception, pickled."""
         function, arguments = pickle.loads(work)
         try:
             return ray.cloudpickle.dumps((True, function(*arguments)))
@@ -88,7 +88,7 @@ def _pickled(error: Exception) -> bytes:
 def worker_spawner(
     answer: Callable[..., Any], num_cpus: float, num_gpus: float
 ) -> Callable[[], Any]:
-    """A function that starts one more worker, with its share of the machine."""
+    """Return a function that starts one more worker with its share of the machine."""
     make_remote: Any = ray.remote  # its stubs do not know concurrency groups
     options = make_remote(concurrency_groups={"watch": 1})(RayWorker).options(
         num_cpus=num_cpus, num_gpus=num_gpus
@@ -97,14 +97,14 @@ def worker_spawner(
     return lambda: options.remote(block)
 
 
-def submit_job(
+def submit_function(
     pool: RayPool, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> concurrent.futures.Future[Any]:
-    """Run `function(*arguments)` in a worker; an exception of it arrives as itself."""
+    """Run `function(*arguments)` in a worker; an exception arrives with its own type."""
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    call = Call("compute", (ray.cloudpickle.dumps((function, arguments)),))
+    call = PendingCall("compute", (ray.cloudpickle.dumps((function, arguments)),))
 
-    def hand_on(done: concurrent.futures.Future[Any]) -> None:
+    def forward(done: concurrent.futures.Future[Any]) -> None:
         error = done.exception()
         if error is None:
             succeeded, value = pickle.loads(done.result())
@@ -114,13 +114,15 @@ def submit_job(
         else:
             outcome.set_result(value)
 
-    call.result.add_done_callback(hand_on)
+    call.result.add_done_callback(forward)
     pool.enqueue([call])
     return outcome
 
 
 class RayGrid(LocalGrid):
-    """Parties spread over the workers of a pool; party p is at home on worker p modulo workers."""
+    """Parties spread over the workers of a pool.
+
+    Party p prefers worker p modulo the number of workers, which has its data cached."""
 
     def __init__(self, job: str, parties: int, pool: RayPool, sticky: bool = False) -> None:
         super().__init__(job, parties)
@@ -128,16 +130,18 @@ class RayGrid(LocalGrid):
         self._sticky = sticky
 
     def deliver(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
-        """One call per worker. In the place of a party that hangs, or whose worker dies again and
-        again, the grid itself replies with an error; the others in its batch are asked once more.
-        Replies that are late for `timeout` are left out."""
+        """Send one call per worker and return the replies.
+
+        In place of a party that hangs, or whose worker dies again and again, the grid itself
+        replies with an error; the others in its batch are asked once more. Replies that are late
+        for `timeout` are left out."""
         end = None if timeout is None else time.monotonic() + timeout
-        pending: dict[concurrent.futures.Future[Any], tuple[Call, Sequence[Message]]] = {}
+        pending: dict[concurrent.futures.Future[Any], tuple[PendingCall, Sequence[Message]]] = {}
         replies: list[Message] = []
         try:
             self._send(self._batches(messages), pending)
             while pending and (end is None or time.monotonic() < end):
-                patience = min(self._pool.watch(call) for call, _ in pending.values())
+                patience = min(self._pool.check_deadline(call) for call, _ in pending.values())
                 done, _ = concurrent.futures.wait(
                     pending, patience, concurrent.futures.FIRST_COMPLETED
                 )
@@ -146,34 +150,34 @@ class RayGrid(LocalGrid):
                     try:
                         replies += _unpack(future.result())
                     except BatchDied:
-                        self._send([(call.home, [m]) for m in batch], pending, deaths=1)
+                        self._send([(call.preferred, [m]) for m in batch], pending, deaths=1)
                     except (PartyTimeout, PartyLost) as error:
                         position = call.parties.index(error.party)
-                        gone, others = batch[position], [*batch[:position], *batch[position + 1 :]]
+                        failed, rest = batch[position], [*batch[:position], *batch[position + 1 :]]
                         code = LATE if isinstance(error, PartyTimeout) else LOST
-                        replies.append(Message(Error(code, str(error)), reply_to=gone))
-                        self._send([(call.home, others)] if others else [], pending)
+                        replies.append(Message(Error(code, str(error)), reply_to=failed))
+                        self._send([(call.preferred, rest)] if rest else [], pending)
         finally:
-            self._pool.withdraw(call for call, _ in pending.values())
+            self._pool.cancel(call for call, _ in pending.values())
         return replies
 
     def _send(
         self,
         batches: Sequence[tuple[int, Sequence[Message]]],
-        pending: dict[concurrent.futures.Future[Any], tuple[Call, Sequence[Message]]],
+        pending: dict[concurrent.futures.Future[Any], tuple[PendingCall, Sequence[Message]]],
         deaths: int = 0,
     ) -> None:
         calls = []
-        for home, batch in batches:
-            who = tuple(party_at(m.metadata.dst_node_id) for m in batch)
+        for preferred, batch in batches:
+            parties = tuple(party_at(m.metadata.dst_node_id) for m in batch)
             arguments = (self.job, self.parties, _pack(batch))
-            call = Call("answer", arguments, who, home, self._sticky, deaths)
+            call = PendingCall("answer", arguments, parties, preferred, self._sticky, deaths)
             pending[call.result] = (call, batch)
             calls.append(call)
         self._pool.enqueue(calls)
 
     def _batches(self, messages: Sequence[Message]) -> list[tuple[int, list[Message]]]:
-        """Messages by worker: at home, except that nobody idles while another has two more."""
+        """Messages by preferred worker, evened out so that no worker has two more than another."""
         batches: list[list[Message]] = [[] for _ in range(self._pool.size)]
         for message in messages:
             batches[party_at(message.metadata.dst_node_id) % self._pool.size].append(message)
@@ -181,4 +185,4 @@ class RayGrid(LocalGrid):
             while max(map(len, batches)) - min(map(len, batches)) > 1:
                 longest, shortest = max(batches, key=len), min(batches, key=len)
                 shortest.append(longest.pop())
-        return [(home, batch) for home, batch in enumerate(batches) if batch]
+        return [(preferred, batch) for preferred, batch in enumerate(batches) if batch]

@@ -17,7 +17,7 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.engine.messages import PartyRefused
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
@@ -134,14 +134,14 @@ class Curious:
 
     def __init__(self, job: Job, patch: pytest.MonkeyPatch) -> None:
         self.sums: list[AggregatedSum] = []
-        real = session.StageParties.ask_sum
+        real = server_session.StageConnection.ask_sum
 
         def ask_sum(parties: Any, who: Any, request: Request, **named: Any) -> AggregatedSum:
             total = real(parties, who, request, **named)
             self.sums.append(total)
             return total
 
-        patch.setattr(session.StageParties, "ask_sum", ask_sum)
+        patch.setattr(server_session.StageConnection, "ask_sum", ask_sum)
 
 
 def nobody(world: ScenarioConfig, party: int) -> Records:
@@ -157,7 +157,7 @@ def test_the_sum_has_one_partys_noise(tmp_path, monkeypatch, min_answers):
     changes = {"at": "distributed", "min_answers": min_answers, "width": 32}
     job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", changes)
     seen = Curious(job, monkeypatch)
-    monkeypatch.setattr(session, "party_records", nobody)
+    monkeypatch.setattr(client_session, "party_records", nobody)
     with open_job_engine("inprocess") as engine:
         tiny.release(job, engine)
     noise = torch.cat([total.arrays["sums"].flatten() for total in seen.sums])
@@ -180,7 +180,7 @@ def test_with_next_to_no_noise_the_sum_is_that_of_one_party_with_all_records(tmp
     frequencies = method("dp_merf_joint").features(job.config, stage.data, job.seed)  # type: ignore[attr-defined]
     expected = torch.zeros(len(stage.classes), frequencies.width, dtype=torch.float64)
     for party in range(3):
-        some = party_records(job.world, party)
+        some = party_records(job.scenario, party)
         expected.index_add_(0, some.labels, frequencies(some.pixels()).double())
     assert expected.abs().max() > 1
     assert (total.arrays["sums"] - expected).abs().max() < 0.06
@@ -194,11 +194,11 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
     job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg")
 
-    def conversation(text: str, ask: Any) -> None:
+    def serve(text: str, ask: Any, _: Any) -> None:
         ask([0, 1, 2], 0, Request("features", 0, numbers={"seed": 0}))
 
     with (
-        open_job_engine("inprocess", conversation=conversation) as engine,
+        open_job_engine("inprocess", serve=serve) as engine,
         pytest.raises(PartyRefused, match="holds a share of the noise only"),
     ):
         tiny.release(job, engine)
@@ -210,17 +210,17 @@ def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
     job = dataclasses.replace(job, secure_sum="secagg")
     made: list[Release] = []
     sent: list[Release] = []
-    real = session._method_answer
+    real = client_session._method_answer
 
     def overheard(*arguments: Any) -> Release:
         made.append(real(*arguments))
         return made[-1]
 
     def answer(*arguments: Any) -> Release:
-        sent.append(session.party_answer(*arguments))
+        sent.append(client_session.answer_request(*arguments))
         return sent[-1]
 
-    monkeypatch.setattr(session, "_method_answer", overheard)
+    monkeypatch.setattr(client_session, "_method_answer", overheard)
     with open_job_engine("inprocess", answer=answer) as engine:
         tiny.release(job, engine)
     assert len(made) == 3
@@ -248,7 +248,7 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
     tiny.release(job, here)
     kept = list(Path(job.out).rglob("secure-sum*")) + list(Path(job.out).rglob("noise.key"))
     assert kept
-    session.destroy_keys(job)
+    server_session.destroy_keys(job)
     assert not any(path.exists() for path in kept)
     entries = read_entries(job.party_folder(0) / "ledger.jsonl")
     assert {e.view for e in entries} == {"curator who sees sums of 3 or more shares"}

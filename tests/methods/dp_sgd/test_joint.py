@@ -22,7 +22,7 @@ def outcome(folder: Path, engine, world: str = "together", **changes):
     """The job and its last model."""
     job = tiny.tiny_job("dp_sgd_joint", folder / "run", world, changes)
     tiny.release(job, engine)
-    last = RunDirectory(Path(job.out)).load_release(job.name, len(scenario_stages(job.world)))
+    last = RunDirectory(Path(job.out)).load_release(job.name, len(scenario_stages(job.scenario)))
     assert isinstance(last, ReleasedModel)
     return job, last
 
@@ -31,8 +31,8 @@ def outcome(folder: Path, engine, world: str = "together", **changes):
 def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, tmp_path):
     """Full batches over three parties, three steps."""
     job, model = outcome(tmp_path, here, batch=1000, epochs=3, clip=1e6, rate=0.5)
-    (stage,) = scenario_stages(job.world)
-    pooled = [party_records(job.world, info.party) for info in stage.parties]
+    (stage,) = scenario_stages(job.scenario)
+    pooled = [party_records(job.scenario, info.party) for info in stage.parties]
     images = Normalizer.standard(stage.data).to_network(torch.cat([r.pixels() for r in pooled]))
     labels = torch.cat([r.labels for r in pooled])
     net = make_convnet(4, stage.data, 10, job.seed, "dp_sgd_joint", "model")
@@ -70,7 +70,7 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch, 
     job, model = outcome(tmp_path, here, **where, **changes)
     share = job.plan(0).parties[0]
     net = make_convnet(
-        16, scenario_stages(job.world)[0].data, 10, job.seed, "dp_sgd_joint", "model"
+        16, scenario_stages(job.scenario)[0].data, 10, job.seed, "dp_sgd_joint", "model"
     )
     moved = torch.cat([(model.state[n] - v).flatten() for n, v in net.state_dict().items()])
     size = 0.7 * share.noise_multiplier * 0.3 / 400

@@ -27,7 +27,7 @@ def models(folder: Path, engine: Any, changes: dict[str, Any], world: str = "in_
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
     found = [
-        run.load_release(job.name, stage + 1) for stage in range(len(scenario_stages(job.world)))
+        run.load_release(job.name, stage + 1) for stage in range(len(scenario_stages(job.scenario)))
     ]
     assert all(isinstance(model, ReleasedModel) for model in found)
     return job, found
@@ -39,13 +39,13 @@ def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path)
     changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "rate": 0.5}
     for world in ("in_turn", "together"):
         job, found = models(tmp_path / world, here, changes, world)
-        this_stage = scenario_stages(job.world)[0]
+        this_stage = scenario_stages(job.scenario)[0]
         net = make_convnet(4, this_stage.data, 10, job.seed, "dp_sgd", "model")
         scale = Normalizer.standard(this_stage.data)
         sgd = torch.optim.SGD(net.parameters(), lr=0.5)
         for stage, model in enumerate(found):
-            for info in scenario_stages(job.world)[stage].parties:
-                records = party_records(job.world, info.party)
+            for info in scenario_stages(job.scenario)[stage].parties:
+                records = party_records(job.scenario, info.party)
                 for _ in range(3):
                     sgd.zero_grad()
                     logits = net(scale.to_network(records.pixels()))

@@ -22,9 +22,9 @@ from fedsynth.storage.run_directory import RunDirectory
 def test_without_noise_and_with_whole_classes_it_is_the_class_mean(here, tmp_path):
     job = tiny.tiny_job("ldpdc", tmp_path / "run", changes={"group": 40, "spc": 3})
     tiny.release(job, here)
-    for stage, this_stage in enumerate(scenario_stages(job.world)):
+    for stage, this_stage in enumerate(scenario_stages(job.scenario)):
         outcome = RunDirectory(Path(job.out)).load_release(job.name, stage + 1)
-        records = party_records(job.world, stage)
+        records = party_records(job.scenario, stage)
         assert set(this_stage.parties[0].class_counts.values()) == {40}
         for name in this_stage.classes:
             mine = outcome.images[outcome.labels == name]
@@ -41,7 +41,7 @@ def test_a_group_is_random_and_the_denominator_is_not(here, tmp_path):
     tiny.release(job, here)
     outcome = RunDirectory(Path(job.out)).load_release(job.name, 1)
     name = int(outcome.labels[0])
-    records = party_records(job.world, 0)
+    records = party_records(job.scenario, 0)
     rows = (2 * records.pixels()[records.labels == name] - 1).flatten(1).mean(1)
     found = (2 * outcome.images[outcome.labels == name] - 1).flatten(1).mean(1)
     rate, n = 10 / 40, 40
@@ -84,7 +84,7 @@ def test_the_upper_bound_hands_over_the_very_records(here, tmp_path):
     tiny.release(job, here)
     for stage in range(2):
         outcome = RunDirectory(Path(job.out)).load_release(job.name, stage + 1)
-        records = party_records(job.world, stage)
+        records = party_records(job.scenario, stage)
         assert outcome.images.dtype == torch.uint8
         assert torch.equal(outcome.images, records.images)
         assert torch.equal(outcome.labels, records.labels)

@@ -11,7 +11,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
-from fedsynth.experiment import session
+from fedsynth.experiment import client_session, server_session
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import new_generator, state_vector
 from fedsynth.methods.gs_wgan.gs_wgan import VISIT, WARM
@@ -30,7 +30,7 @@ def job(tmp_path):
 def ask(job, party: int, request: Request):
     """The answer to one request by a freshly started process."""
     tiny.forget()
-    return session.party_answer(job.text(), party, 0, request)
+    return client_session.answer_request(job.text(), party, 0, request)
 
 
 def turn_request(job, number: int, seed: int = 0) -> Request:
@@ -106,7 +106,7 @@ def test_critics_lie_in_a_private_folder_until_they_are_destroyed(job, here):
     files = list(critics(job, 0).iterdir())
     assert files
     assert critics(job, 0).stat().st_mode & 0o777 == 0o700
-    session.destroy_keys(job)
+    server_session.destroy_keys(job)
     assert not list(critics(job, 0).iterdir())
 
 
@@ -131,8 +131,8 @@ def test_a_second_run_reuses_the_warm_critics_and_releases_the_same(here, tmp_pa
 
     def run(name: str, epsilon: float = 10.0, **changes):
         made = tiny.tiny_job("gs_wgan", tmp_path / name, "together", changes)
-        world = replace(made.world, data_dir=str(tmp_path / "data"))
-        made = replace(made, world=world, budget=replace(made.budget, epsilon=epsilon))
+        world = replace(made.scenario, data_dir=str(tmp_path / "data"))
+        made = replace(made, scenario=world, budget=replace(made.budget, epsilon=epsilon))
         tiny.release(made, here)
         return {k: v for k, v in tiny.outputs(made.out).items() if k.startswith("releases/")}
 

@@ -40,10 +40,12 @@ ALL = {"batch": 1000}  # more than a party has: every record is in every batch
 def released(name: str, folder: Path, engine: Any, changes: Mapping[str, Any], **world: Any):
     """The outcomes of all stages of a tiny job."""
     job = tiny.tiny_job(name, folder / "run", changes=changes)
-    job = dataclasses.replace(job, world=dataclasses.replace(job.world, **world))
+    job = dataclasses.replace(job, scenario=dataclasses.replace(job.scenario, **world))
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
-    return job, [run.load_release(job.name, s + 1) for s in range(len(scenario_stages(job.world)))]
+    return job, [
+        run.load_release(job.name, s + 1) for s in range(len(scenario_stages(job.scenario)))
+    ]
 
 
 # The matching loss
@@ -136,10 +138,10 @@ def test_psg_is_the_published_algorithm(here, tmp_path):
     changes = {**ALL, "runs": 2, "outer": 2, "inner": 2, "batches": 2, "clip": 1.0}
     job, sets = released("psg", tmp_path, here, changes, holdout=1900)
     for stage, outcome in enumerate(sets):
-        this_stage = scenario_stages(job.world)[stage]
+        this_stage = scenario_stages(job.scenario)[stage]
         expected = naive_psg(
             job.config,
-            party_records(job.world, stage),
+            party_records(job.scenario, stage),
             list(this_stage.classes),
             this_stage.data,
             (job.seed, "psg", stage, stage),

@@ -1,4 +1,4 @@
-"""Estimates of judging follow the schedules, count tests, and know every judge there is."""
+"""Estimates of time follow the schedules, count tests, and cover every classifier."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import PROTOCOLS
-from fedsynth.experiment import evaluation_cost as cost
-from fedsynth.experiment.evaluation_cost import FITS, fit_seconds, judging_seconds
+from fedsynth.experiment import cost_model as cost
+from fedsynth.experiment.cost_model import FITS, evaluation_seconds, fit_seconds
 
 FACTS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 STEP, ANSWER = 0.002, 0.0005  # seconds an image
@@ -21,7 +21,7 @@ STEP, ANSWER = 0.002, 0.0005  # seconds an image
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every network takes the same."""
     monkeypatch.setattr(cost, "training_seconds", lambda *_: STEP)
-    monkeypatch.setattr(cost, "answer_seconds", lambda *_: ANSWER)
+    monkeypatch.setattr(cost, "test_seconds", lambda *_: ANSWER)
 
 
 @pytest.mark.usefixtures("known")
@@ -39,7 +39,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_steps_and_tests_are_those_of_the_schedule(
     setting: EvaluationConfig, images: int, expected: float
 ) -> None:
-    assert judging_seconds(setting, FACTS, images, 1000) == pytest.approx(expected, rel=0.03)
+    assert evaluation_seconds(setting, FACTS, images, 1000) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.usefixtures("known")
@@ -47,11 +47,11 @@ def test_classical_classifiers_are_counted_one_by_one() -> None:
     names = tuple(CLASSICAL)
     some = EvaluationConfig("G", classifier=names, suite_images=2000)
     expected = sum(fit_seconds(name, FACTS, 2000) for name in names)
-    assert judging_seconds(some, FACTS, 60_000, 1000) == pytest.approx(expected)
-    assert judging_seconds(replace(some, nets=2), FACTS, 60_000, 1000) == pytest.approx(
+    assert evaluation_seconds(some, FACTS, 60_000, 1000) == pytest.approx(expected)
+    assert evaluation_seconds(replace(some, nets=2), FACTS, 60_000, 1000) == pytest.approx(
         2 * expected
     )
-    assert judging_seconds(some, FACTS, 500, 1000) < expected
+    assert evaluation_seconds(some, FACTS, 500, 1000) < expected
 
 
 def test_every_classical_classifier_has_a_cost() -> None:
@@ -63,7 +63,7 @@ def test_every_classical_classifier_has_a_cost() -> None:
 def test_every_network_can_be_timed(protocol: str) -> None:
     name = {"G": "cnn", "L": "keras_cnn"}.get(protocol, "mlp")
     setting = EvaluationConfig(protocol, classifier=(name,), epochs=1)
-    assert 0 < judging_seconds(setting, FACTS, 10, 10) < 60
+    assert 0 < evaluation_seconds(setting, FACTS, 10, 10) < 60
 
 
 def test_quality_is_counted_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ import psutil
 import pytest
 from waiting import on_this_machine
 
-HERE, ROOT = Path(__file__).parents[1] / "support", Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+HERE = ROOT / "tests" / "support"
 PATH = os.pathsep.join([str(ROOT), str(HERE)])
 
 _BUSY = """
@@ -126,7 +127,7 @@ class Unloadable:
     def __call__(self, *_): ...
 
 try:
-    with open_job_engine("ray", workers=1, answer=Unloadable(), conversation=lambda job, ask:
+    with open_job_engine("ray", workers=1, answer=Unloadable(), serve=lambda job, ask, _:
             ask([0], 0, Request())) as engine:
         engine.run("{}", 1)
 except Exception as error:
@@ -196,9 +197,10 @@ def test_a_running_cluster_is_joined_and_left_as_it_was(local_stage):
 
 _LAZY = """
 import sys
-import fedsynth.engine.base as e
+import fedsynth.experiment.config
 print({"flwr", "ray"} & set(sys.modules))
-with e.open_job_engine("inprocess") as engine:
+from fedsynth.experiment.flower_apps import open_job_engine
+with open_job_engine("inprocess") as engine:
     print("ray" in sys.modules, "flwr.simulation" in sys.modules)
 """
 

@@ -17,12 +17,13 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.engine.messages import PartyFailed
 
-PATH = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")])
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+PATH = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), str(HERE)])
 
 _SIMULATION = """
-import json, fakes, test_flower_engine
+import json, fakes, test_flower_simulation
 with fakes.open_stage("flower", workers=2, timeout=120) as stage:
-    texts = test_flower_engine.listen(stage)
+    texts = test_flower_simulation.listen(stage)
     texts.append(stage.engine.submit(pow, 2, 10).result())
 print("RESULT", json.dumps(texts))
 """

@@ -141,7 +141,7 @@ def test_jobs_run_in_workers_and_bring_their_errors(ray_stage, tmp_path):
     with pytest.raises(TypeError, match="generator"):
         engine.submit(_unpicklable).result()
     assert engine.submit(die_once, str(tmp_path / "flag")).result() == "alive"
-    with pytest.raises(PartyLost, match="a job of the curator died 3 times"):
+    with pytest.raises(PartyLost, match="a function of the server died 3 times"):
         engine.submit(die).result()
 
 

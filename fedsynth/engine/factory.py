@@ -1,0 +1,101 @@
+"""`open_engine`: starts one of the engines and stops it.
+
+All engines run the same two Flower apps and give bit-identical releases:
+- `ray`: long-lived Ray actors on this machine or a running cluster. The default for real work.
+- `inprocess`: everything in this process, one party after another. For tests and debugging.
+- `flower`: Flower's own simulation. Slow; the reference for the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fedsynth.core.errors import UserError, unknown
+from fedsynth.engine.base import Engine, Handlers, require_gpus
+from fedsynth.engine.client_app import Answer
+from fedsynth.engine.flower_compat import quiet_flower
+from fedsynth.engine.process_setup import prepare_worker
+from fedsynth.engine.server_app import ServeJob
+
+ENGINES = ("ray", "inprocess", "flower")
+DEFAULT_TIMEOUT = 3600.0
+
+
+@contextlib.contextmanager
+def open_engine(
+    name: str,
+    *,
+    workers: int | None = None,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    timeout: float = DEFAULT_TIMEOUT,
+    address: str | None = None,
+    sticky: bool = False,
+    answer: Answer,
+    serve: ServeJob,
+) -> Iterator[Engine]:
+    """Start an engine and stop it, with all its processes, at the end of the block.
+
+    Args:
+        name: One of `ENGINES`.
+        workers: The number of worker processes; one per CPU by default.
+        num_cpus: CPUs per worker.
+        num_gpus: GPUs per worker.
+        timeout: The seconds that a party may take per answer.
+        address: A running Ray cluster to join.
+        sticky: Answer each party in one worker only.
+        answer: Answers one request inside a party.
+        serve: Runs a job at the server.
+
+    Raises:
+        UserError: A setting is out of its range, or this machine does not have the resources.
+    """
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    _check(
+        name,
+        workers=workers,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        timeout=timeout,
+        address=address,
+    )
+    if num_gpus > 0 and address is None:
+        processes = 1 if name == "inprocess" else workers
+        require_gpus(processes * num_gpus, torch.cuda.device_count(), "this machine")
+    prepare_worker()
+    quiet_flower()
+    handlers = Handlers(answer, serve, timeout)
+    engine: Engine
+    if name == "inprocess":
+        from fedsynth.engine.inprocess import InProcessEngine
+
+        engine = InProcessEngine(handlers)
+    elif name == "flower":
+        from fedsynth.engine.flower_simulation import FlowerEngine
+
+        engine = FlowerEngine(handlers, workers, num_cpus, num_gpus)
+    else:
+        from fedsynth.engine.ray.engine import RayEngine
+
+        engine = RayEngine(handlers, workers, num_cpus, num_gpus, address=address, sticky=sticky)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _check(name: str, **settings: Any) -> None:
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    for key, least in (("num_cpus", 0), ("num_gpus", 0), ("workers", 1)):
+        if not settings[key] >= least:
+            raise UserError(f"{key}={settings[key]!r}: it must be {least} or more")
+    if not settings["timeout"] > 0:
+        raise UserError(f"timeout={settings['timeout']!r}: it must be more than 0 seconds")
+    if settings["address"] is not None and name != "ray":
+        raise UserError(f"address={settings['address']!r} is for engine=ray only, not {name}")

@@ -1,0 +1,211 @@
+"""The ServerApp, and the server's connections to the parties.
+
+It runs unchanged on every grid of fedsynth, in Flower's simulation and on real nodes. Parties are
+addressed by partition, never by Flower's node ids, which are random.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Protocol
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.messages import Release, Request
+from fedsynth.core.outcomes import Outcome
+from fedsynth.engine.messages import (
+    ANSWER,
+    LATE,
+    LOST,
+    REFUSED,
+    WHO_ARE_YOU,
+    BadReply,
+    PartyFailed,
+    PartyLost,
+    PartyRefused,
+    PartyTimeout,
+    RequestId,
+    decode_release,
+    encode_request,
+    read_job,
+)
+
+CONNECT_SECONDS = 120.0
+_GONE_BY_FLOWER = (0, 3, 4, 5, 8)  # unknown (a dead actor), no message or reply, no node, crashed
+
+
+class Ask(Protocol):
+    """The signature of `PartyConnections.ask`."""
+
+    def __call__(
+        self,
+        parties: Sequence[int],
+        stage: int,
+        request: Request | Mapping[int, Request],
+        missing: MutableMapping[int, str] | None = None,
+    ) -> list[Release]:
+        """Ask these parties at once."""
+
+
+StageCallback = Callable[[int, Outcome], None]
+"""Takes the index and the outcome of a stage that is complete."""
+
+ServeJob = Callable[[str, Ask, StageCallback], None]
+"""Runs a job at the server: job text, the function that asks parties, and the callback that is
+called once per complete stage."""
+
+
+def ignore_stage(_stage: int, _outcome: Outcome) -> None:
+    """A stage callback that does nothing."""
+
+
+class PartyConnections:
+    """The server's connections: finds the parties, asks them and checks every reply."""
+
+    def __init__(self, grid: Grid, parties: int, timeout: float) -> None:
+        self._grid = grid
+        self._parties = parties
+        self._timeout = timeout
+        self._serials = itertools.count()
+        self._nodes: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def ask(
+        self,
+        parties: Sequence[int],
+        stage: int,
+        request: Request | Mapping[int, Request],
+        missing: MutableMapping[int, str] | None = None,
+    ) -> list[Release]:
+        """Ask these parties at once. Several threads may ask at the same time.
+
+        Args:
+            parties: The parties to ask, each once.
+            stage: The index of the stage.
+            request: The same request for all, or one of the same kind and round per party.
+            missing: If given, a party that is late or lost is left out and its reason stored here.
+
+        Returns:
+            The releases in the order of `parties`.
+
+        Raises:
+            PartyGone, PartyRefused, PartyFailed, BadReply: The first party, in that order, that did
+                not answer with a release.
+        """
+        if len(set(parties)) != len(parties):
+            raise ValueError(f"a party was asked twice by one request: {list(parties)}")
+        nodes = self._find_parties()
+        if unknown := [party for party in parties if party not in nodes]:
+            raise UserError(f"no party {unknown[0]}; this run has parties 0..{self._parties - 1}")
+        if not parties:
+            return []
+        example = request if isinstance(request, Request) else request[parties[0]]
+        request_id = RequestId(stage, example.kind, example.round, next(self._serials))
+        if isinstance(request, Request):
+            content = encode_request(request, request_id)
+            contents = dict.fromkeys((nodes[party] for party in parties), content)
+        else:
+            contents = {nodes[p]: encode_request(request[p], request_id) for p in parties}
+        # A party has `timeout` seconds per answer; how many share a worker is not known here.
+        patience = self._timeout * len(parties) + 5.0
+        replies = self._send(contents, ANSWER, patience, str(request_id.round))
+        releases = []
+        for party in parties:
+            try:
+                content = _content(replies.get(nodes[party]), f"party {party}", self._timeout)
+            except (PartyTimeout, PartyLost) as error:
+                if missing is None:
+                    raise
+                missing[party] = str(error)
+            else:
+                releases.append(decode_release(content, party, request_id))
+        return releases
+
+    def _send(
+        self,
+        contents: Mapping[int, RecordDict],
+        message_type: str,
+        patience: float,
+        group: str = "",
+    ) -> dict[int, Message]:
+        messages = [
+            Message(content, dst_node_id=node, message_type=message_type, group_id=group)
+            for node, content in contents.items()
+        ]
+        replies: dict[int, Message] = {}
+        for reply in self._grid.send_and_receive(messages, timeout=patience):
+            node = reply.metadata.src_node_id
+            if node in replies or node not in contents:
+                raise BadReply(f"node {node} replied out of turn")
+            replies[node] = reply
+        return replies
+
+    def _find_parties(self) -> dict[int, int]:
+        """The node of each party; asked once, when all nodes are connected."""
+        with self._lock:
+            if self._nodes:
+                return self._nodes
+            nodes = self._await_nodes()
+            patience = max(self._timeout, CONNECT_SECONDS)
+            replies = self._send(dict.fromkeys(nodes, RecordDict()), WHO_ARE_YOU, patience)
+            found_nodes: dict[int, int] = {}
+            for node in nodes:
+                record = _content(replies.get(node), f"node {node}", patience).get("who")
+                party = record.get("party") if isinstance(record, ConfigRecord) else None
+                if not isinstance(party, int):
+                    raise BadReply(f"node {node} did not state which party it is")
+                if party in found_nodes:
+                    raise UserError(f"two nodes state that they are party {party}")
+                found_nodes[party] = node
+            self._nodes = found_nodes
+            return found_nodes
+
+    def _await_nodes(self) -> list[int]:
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while len(nodes := list(self._grid.get_node_ids())) < self._parties:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{len(nodes)} of {self._parties} parties connected within "
+                    f"{CONNECT_SECONDS:.0f} s"
+                )
+            time.sleep(0.05)
+        return nodes
+
+
+def _content(reply: Message | None, sender: str, timeout: float) -> RecordDict:
+    if reply is None:
+        raise PartyTimeout(f"{sender} did not answer within timeout={timeout:g} s")
+    if not reply.has_error():
+        return reply.content
+    if reply.error.code == REFUSED:
+        raise PartyRefused(f"{sender} refused: {reply.error.reason}")
+    if reply.error.code == LATE:
+        raise PartyTimeout(reply.error.reason or sender)
+    if reply.error.code == LOST:
+        raise PartyLost(reply.error.reason or sender)
+    if reply.error.code in _GONE_BY_FLOWER:
+        raise PartyLost(f"{sender} is gone: its node or its process died")
+    raise PartyFailed(f"{sender} failed: {reply.error.reason}; its own log says more")
+
+
+def make_server_app(serve: ServeJob, on_stage: StageCallback = ignore_stage) -> ServerApp:
+    """Return a ServerApp that runs `serve(job, ask, on_stage)` to its end.
+
+    The run's configuration holds `job`, `parties` (the number to wait for) and `timeout` (the
+    seconds that a party may take per answer).
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        """Run the server's side."""
+        config = context.run_config
+        connections = PartyConnections(grid, int(config["parties"]), float(config["timeout"]))
+        serve(read_job(config), connections.ask, on_stage)
+
+    return app

@@ -1,0 +1,266 @@
+"""Estimates of the time that a plan takes on this machine, for `--plan`. Reads no data.
+
+Each kind of work is timed once, on random numbers: steps of the methods, and a few steps of every
+network's own training in the evaluation, augmentation included.
+
+Classical classifiers cannot be timed on random numbers, because the time of a fit depends on how
+hard the data are. Their entry is the time measured on MNIST, in units of a training step of a small
+ConvNet that is timed here; it is right within a factor of two or three.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from fedsynth.core.enums import DataKind
+from fedsynth.core.plan import Plan
+from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.core.types import ComputeCost, DatasetInfo
+from fedsynth.engine.process_setup import pin_threads
+from fedsynth.evaluation import classical_classifiers as suite
+from fedsynth.evaluation.config import EvaluationConfig
+from fedsynth.evaluation.image_quality import CAPPED
+from fedsynth.evaluation.protocols import ParticipationSchedule
+from fedsynth.evaluation.quality_metrics import GENERATED, REAL
+from fedsynth.evaluation.scorer import BATCH as SCORER_BATCH
+from fedsynth.evaluation.scorer import Scorer, ScorerConfig
+from fedsynth.evaluation.train_classifier import fit_network, looks, network, one_thread
+from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.classifiers.registry import classifier
+from fedsynth.nn.ensembles.strided_conv import windows
+from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
+from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
+from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
+from fedsynth.nn.transforms.scattering import scattering
+from fedsynth.privacy.clipping import clipped_gradient_sum
+
+PROBE = 32  # records, images or teachers per probe; time is assumed to grow with the batch
+REPEATS = 3  # probes of which the fastest counts
+PROBE_LARGE = 8  # of networks that take long
+LARGE = ("alexnet", "vgg11", "resnet18")
+MAX_PROBE_SECONDS = 2.0  # a longer probe is not repeated
+
+
+FITS = {
+    "logistic_regression": (45.0, 0.8),
+    "random_forest": (47.0, 0.9),
+    "gaussian_nb": (10.0, 0.2),
+    "bernoulli_nb": (5.0, 0.2),
+    "linear_svc": (57.0, 1.4),
+    "decision_tree": (11.0, 1.2),
+    "lda": (20.0, 0.4),
+    "adaboost": (160.0, 0.9),
+    "mlp": (98.0, 0.9),
+    "bagging": (27.0, 0.8),
+    "gbm": (180.0, 1.0),
+    "xgboost": (145.0, 1.1),
+}
+"""Per classical classifier: the time of a fit on 1,000 images of MNIST and of 5,000 predictions, in
+steps of a ConvNet of width 32 on 32 images, and the power of the number of images it grows with."""
+
+UNIT = EvaluationConfig("P", width=32)
+UNIT_INFO = DatasetInfo("unit", (1, 28, 28), 10, (0.1307,), (0.3081,))
+
+
+# Releases
+
+
+def release_seconds(plan: Plan) -> float:
+    """Core-seconds of a plan, of parties and server together."""
+    work = [*plan.server_cost, *(w for party in plan.parties for w in party.cost)]
+    return work_seconds(work, plan.stage.data)
+
+
+def work_seconds(work: Iterable[ComputeCost], data: DatasetInfo) -> float:
+    """Core-seconds of this work on this machine."""
+    return sum(w.times * (w.batch / PROBE) * _probe(w.kind, w.width, data) for w in work if w.times)
+
+
+@functools.cache
+def _probe(kind: str, width: int, data: DatasetInfo) -> float:
+    """Seconds of one unit of work on `PROBE` records."""
+    pin_threads(1)
+    if kind == "teachers":
+        return _best(_teacher_round(width, data))
+    if kind == "scattering":
+        half = torch.full((PROBE, *data.shape), 0.5)
+        return _best(lambda: scattering(half))
+    if data.kind == DataKind.TABLE:
+        with default_seed("probe"):
+            net: nn.Module = classifier("mlp", data.shape, data.classes)
+    else:
+        net = make_convnet(width, data, data.classes, "probe")
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((PROBE, *data.shape), generator=generator)
+    labels = torch.arange(PROBE) % data.classes
+    matched = MatchedImages(MatchingConfig(spc=PROBE, width=width), data, [0], ("probe",))
+    real = [torch.ones_like(p) for p in net.parameters()]
+
+    def gradient() -> None:
+        clipped_gradient_sum(net, images, labels, clip=1.0)
+
+    def match() -> None:
+        matched.match(net, real)
+
+    def train() -> None:
+        loss_and_gradients(net, images, labels)
+
+    return _best({"gradient": gradient, "match": match, "train": train}[kind])
+
+
+def _best(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of a few runs."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _teacher_round(width: int, data: DatasetInfo) -> Callable[[], None]:
+    """A round of `PROBE` DataLens teachers with `width` hidden units, in published proportions."""
+    shape = TeacherConfig(
+        data.shape, data.classes, batch=15, channels=max(1, width // 8), hidden=width
+    )
+    generator = torch.Generator().manual_seed(0)
+    flat = initial_parameters(shape, PROBE, generator, torch.bfloat16)
+    gradient, first, second = torch.zeros(3, *flat.shape, dtype=flat.dtype)
+    stack, grads = TeacherStack(shape, shape.views(flat, PROBE)), shape.views(gradient, PROBE)
+    images = torch.rand((PROBE * 2 * shape.batch, *data.shape), generator=generator)
+    rows = windows(images.bfloat16().permute(0, 2, 3, 1).contiguous()).unflatten(0, (PROBE, -1))
+    labels = torch.arange(2 * shape.batch).expand(PROBE, -1) % data.classes
+
+    def run() -> None:
+        for step in range(2):
+            stack.training_gradient(rows, labels, grads)
+            adam_step(flat, gradient, first, second, step)
+        stack.image_gradient(rows[:, : shape.batch], labels[:, : shape.batch])
+
+    return run
+
+
+# Evaluation
+
+
+def evaluation_seconds(
+    setting: EvaluationConfig, info: DatasetInfo, images: int, tests: int
+) -> float:
+    """Core-seconds of evaluating one set of `images` images with all classifiers of the setting.
+
+    Args:
+        setting: Classifiers, repetitions and protocol.
+        info: The data set.
+        images: Images in the released set.
+        tests: Test images.
+    """
+    used = min(images, setting.rules.most or images)
+    total = 0.0
+    for name in setting.judges(info):
+        if setting.protocol == "G" and name in suite.CLASSICAL:
+            total += fit_seconds(name, info, used)
+        else:
+            total += _network_seconds(name, setting, info, used, tests)
+    return total * setting.runs
+
+
+def _network_seconds(
+    name: str, setting: EvaluationConfig, info: DatasetInfo, images: int, tests: int
+) -> float:
+    plan, rules = setting.schedule(images), setting.rules
+    batch = min(rules.batch, images)
+    stepping = plan.steps * batch * training_seconds(name, setting, info)
+    tested = tests * (len(looks(plan)) if rules.optimistic else 1)
+    return stepping + tested * test_seconds(name, setting.width, info)
+
+
+def fit_seconds(name: str, info: DatasetInfo, images: int) -> float:
+    """Core-seconds of fitting a classical classifier on this many images."""
+    steps, power = FITS[name]
+    unit = PROBE * training_seconds("convnet", UNIT, UNIT_INFO)
+    size = math.prod(info.shape) / math.prod(UNIT_INFO.shape)
+    return steps * unit * (images / 1000) ** power * size
+
+
+def quality_seconds(setting: EvaluationConfig, info: DatasetInfo, images: int, tests: int) -> float:
+    """Core-seconds of rating a set with a trained scorer."""
+    if not setting.quality:
+        return 0.0
+    cap = CAPPED if setting.scorer_images else REAL
+    rated = min(images, GENERATED if not setting.scorer_images else CAPPED) + cap + tests
+    return rated * scorer_seconds(setting.scorer_width, info, training=False)
+
+
+def scorer_training_seconds(setting: EvaluationConfig, info: DatasetInfo, records: int) -> float:
+    """Core-seconds of training the scorer, once per data set."""
+    if not setting.quality:
+        return 0.0
+    steps = ScorerConfig(setting.scorer_width, setting.scorer_images).steps(records)
+    batch = min(SCORER_BATCH, records)
+    return steps * batch * scorer_seconds(setting.scorer_width, info, training=True)
+
+
+@functools.cache
+def training_seconds(name: str, setting: EvaluationConfig, info: DatasetInfo) -> float:
+    """Core-seconds per image of one training step of a network under the setting's protocol."""
+    rules = setting.rules
+    count = PROBE_LARGE if name in LARGE else min(PROBE, rules.batch)
+    net = network(name, info, info.classes, setting.width, ("probe",))
+    images, labels = _random_batch(info, count)
+
+    def step() -> None:
+        fit_network(
+            net,
+            rules.scaled(images, info),
+            labels,
+            plan=ParticipationSchedule(1, 1, 1.0),
+            rules=rules,
+            strategy=rules.strategy(info),
+            generator=torch_generator("probe"),
+            dtype=setting.dtype,
+        )
+
+    return _fastest(step) / count
+
+
+@functools.cache
+def test_seconds(name: str, width: int, info: DatasetInfo) -> float:
+    """Core-seconds per test image."""
+    net = network(name, info, info.classes, width, ("probe",)).eval()
+    images, _ = _random_batch(info, PROBE)
+    return _fastest(lambda: logits(net, images)) / PROBE
+
+
+@functools.cache
+def scorer_seconds(width: int, info: DatasetInfo, *, training: bool) -> float:
+    """Core-seconds per image, in a training step of the scorer or when rated."""
+    net = Scorer(info, width).train(training)
+    images, labels = _random_batch(info, PROBE)
+
+    def step() -> None:
+        torch.nn.functional.cross_entropy(net(images), labels).backward()
+
+    return _fastest(step if training else lambda: net.see(images)) / PROBE
+
+
+def _random_batch(info: DatasetInfo, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    images = torch.rand((count, *info.shape), generator=torch_generator("probe", count))
+    return images, torch.arange(count) % info.classes
+
+
+def _fastest(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of a few runs; a long run is not repeated."""
+    taken: list[float] = []
+    with one_thread():
+        while len(taken) < REPEATS and sum(taken) < MAX_PROBE_SECONDS:
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+    return min(taken)

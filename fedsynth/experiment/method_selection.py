@@ -1,0 +1,127 @@
+"""The methods of a run: groups of methods, and checks against data, unit of privacy and rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.settings import build
+from fedsynth.core.types import Budget, DatasetInfo, Stage
+from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
+from fedsynth.methods.registry import all_methods, is_method, method
+
+Layers = Sequence[Mapping[str, Any]]
+ALL, ONE_SHOT = "all", "one_shot"
+GROUPS = {
+    ALL: "every method that can be planned here",
+    ONE_SHOT: "of these, those that ask every party once",
+}
+
+
+def candidates(names: Iterable[str]) -> tuple[str, ...]:
+    """The methods that names and words for groups may stand for, each once."""
+    spread = (list(all_methods()) if name in GROUPS else [name] for name in names)
+    return tuple(dict.fromkeys(name for some in spread for name in some))
+
+
+def members(
+    names: Iterable[str],
+    settings: Mapping[str, Any],
+    stage: Stage,
+    budgets: Mapping[str, Budget],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods that names and words for groups stand for in this task, and a sentence for each
+    that is left out. A method that is named itself stays, whatever comes of it. Reads no data."""
+    kept: list[str] = []
+    said: list[str] = []
+    for name in names:
+        if name not in GROUPS:
+            kept.append(name)
+            continue
+        for some in all_methods():
+            if why := _unsuited(name, some, settings[some], stage, budgets[some]):
+                said.append(f"{some} is left out of method={name}: {why}")
+            else:
+                kept.append(some)
+    left = [text for text in said if text.split()[0] not in kept]
+    return tuple(dict.fromkeys(kept)), tuple(dict.fromkeys(left))
+
+
+def _unsuited(group: str, name: str, cfg: Any, stage: Stage, budget: Budget) -> str:
+    """Why a method is not of the group here; empty where it is."""
+    some = method(name)
+    if why := some.unfit(stage.data):
+        return f"{why}."
+    if some.private and budget.unit not in some.units:
+        return f"it protects {' or '.join(some.units)}s, not {budget.unit}s."
+    try:
+        rounds = some.plan(cfg, stage, budget).rounds
+    except UserError as error:
+        return str(error)
+    return f"it asks {rounds:,} times." if group == ONE_SHOT and rounds > 1 else ""
+
+
+def able(data: DatasetInfo) -> list[str]:
+    """The methods that can release such data."""
+    return [name for name, some in all_methods().items() if not some.unfit(data)]
+
+
+def refuse_unfit(names: Sequence[str], data: DatasetInfo) -> None:
+    """A UserError for the first method that cannot release this data."""
+    for name in names:
+        if why := method(name).unfit(data):
+            raise UserError(
+                f"method={name} cannot release data={data.name}: {why}. "
+                f"Methods that can: {', '.join(able(data))}."
+            )
+
+
+def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The layers of a run, the last of which is the command line, made to suit the data; and the
+    methods that were left out.
+
+    Methods that only a file names are left out where they cannot; what the command line asks for
+    stays, and is refused later."""
+    named = [layer["method"] for layer in layers if layer.get("method")]
+    if layers[-1].get("method") or not named or not isinstance(named[-1], list | tuple):
+        return list(layers), []
+    keys = {field.name for field in dataclasses.fields(ScenarioConfig)}
+    said = {k: v for layer in layers for k, v in layer.items() if k in keys}
+    data = dataset_info(build(ScenarioConfig, said))
+    kept = [name for name in named[-1] if not is_method(name) or not method(name).unfit(data)]
+    if not kept:
+        return list(layers), []
+    left_out = [name for name in named[-1] if name not in kept]
+    return [*layers[:-1], {"method": kept}, layers[-1]], left_out
+
+
+def takes_turns(name: str) -> bool:
+    """Whether this method asks some of the parties at a time."""
+    return "per_round" in {field.name for field in dataclasses.fields(method(name).Config)}
+
+
+def check_turns(users_per_round: int | None, scenario: ScenarioConfig) -> None:
+    """Nobody can ask more parties in a round than there are."""
+    most = max(len(stage.parties) for stage in scenario_stages(scenario))
+    if (users_per_round or 0) > most:
+        raise UserError(
+            f"users_per_round={users_per_round}: there are {most:,} parties to be asked in a "
+            f"round. Allowed: 1 to {most}."
+        )
+
+
+def check_units(names: Sequence[str], unit: str) -> None:
+    """An epsilon for records says nothing about users: refuse to pass the one off as the other."""
+    for name in names:
+        some = method(name)
+        if some.private and unit not in some.units:
+            able = [
+                n for n, other in all_methods().items() if other.private and unit in other.units
+            ]
+            raise UserError(
+                f"unit={unit}: {name} protects a {' or a '.join(some.units)}, and its epsilon says "
+                f"nothing about a {unit}. Methods that protect a {unit}: {', '.join(able)}."
+            )
