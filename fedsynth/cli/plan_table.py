@@ -8,14 +8,13 @@ from dataclasses import replace
 from dp_accounting import DpEvent
 from rich.table import Table
 
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan
 from fedsynth.core.types import ComputeCost
 from fedsynth.experiment import cost_model
 from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.charging import CURATOR
 from fedsynth.report.party_groups import GROUPED_FROM, group_by, number_range, party_ranges
 from fedsynth.report.report_data import published_event
 
@@ -39,8 +38,8 @@ def plan_table(jobs: list[Job], title: str) -> Table:
     for job in jobs:
         for plan in plans(job):
             for shares in _rows(plan):
-                for view, event in (shares[0].views or {CURATOR: shares[0].event}).items():
-                    table.add_row(*_cells(job, plan, shares, view, event))
+                for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
+                    table.add_row(*_cells(job, plan, shares, view.text, event))
         table.add_section()
     return table
 

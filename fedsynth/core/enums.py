@@ -42,6 +42,16 @@ class NoisePlacement(StrEnum):
     DISTRIBUTED = "distributed"  # each party adds a share; only the sum is revealed
 
 
+class ViewKind(StrEnum):
+    """The kind of observer for whom an event is counted."""
+
+    SERVER = "server"  # receives every release
+    SUM = "sum"  # receives nothing but sums over parties
+    COLLUDING = "colluding"  # a server that also holds the noise of some parties
+    PUBLIC = "public"  # receives the end result only
+    COMPARISON = "comparison"  # not an observer: a count that bounds nothing, for comparison
+
+
 class StageOrder(StrEnum):
     """Whether parties form one stage each or one stage together."""
 

@@ -8,7 +8,46 @@ from dataclasses import dataclass, field
 
 from dp_accounting import DpEvent
 
+from fedsynth.core.enums import ViewKind
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+
+
+@dataclass(frozen=True)
+class View:
+    """An observer of a stage: a privacy event counts for one view and all that see less.
+
+    `text` is the form in ledgers and reports.
+    """
+
+    kind: ViewKind
+    shares: int = 1  # SUM: every sum holds at least so many shares of the noise
+    colluding: int = 0  # COLLUDING: the parties whose noise is known
+    label: str = ""  # COMPARISON: the text
+
+    @staticmethod
+    def of_sum(shares: int) -> View:
+        """The view of a server that receives sums of at least `shares` shares and nothing else."""
+        return View(ViewKind.SUM, shares=shares) if shares > 1 else SERVER_VIEW
+
+    @property
+    def text(self) -> str:
+        """The view in words, as it is stored."""
+        match self.kind:
+            case ViewKind.SERVER:
+                return "curator"
+            case ViewKind.SUM:
+                return f"curator who sees sums of {self.shares} or more shares"
+            case ViewKind.COLLUDING:
+                parties = "party" if self.colluding == 1 else "parties"
+                return f"curator with {self.colluding} colluding {parties}"
+            case ViewKind.PUBLIC:
+                return "public"
+            case ViewKind.COMPARISON:
+                return self.label
+
+
+SERVER_VIEW = View(ViewKind.SERVER)
+PUBLIC_VIEW = View(ViewKind.PUBLIC)
 
 
 @dataclass(frozen=True)
@@ -22,7 +61,7 @@ class PartyPlan:
     steps: int = 1
     noise_multiplier: float = 0.0
     shares: int = 1  # distributed noise: the number of equal shares, of which a party adds one
-    views: Mapping[str, DpEvent] = field(default_factory=dict)  # per view, what it can count
+    views: Mapping[View, DpEvent] = field(default_factory=dict)  # the event that each view counts
     paper_event: DpEvent | None = None  # the published count, where it differs from `event`
     bytes_up: int = 0
     bytes_down: int = 0

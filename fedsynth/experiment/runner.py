@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
+from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import dropped_parties
 from fedsynth.evaluation.continual import stage_rows, summary_rows
@@ -24,7 +25,6 @@ from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.server_session import destroy_keys, dropout_notes
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.charging import CURATOR
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
 
@@ -205,7 +205,7 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
         event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl"))
-        if CURATOR in share.views and share.views[CURATOR] == disclosed():
+        if share.views.get(SERVER_VIEW) == disclosed():
             event = disclosed()  # a trusted curator adds the noise: against it there is none
         spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
         spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, View
 from fedsynth.privacy.accounting.events import disclosed, repeated, to_json
 from fedsynth.privacy.ledger import Entry, Ledger
 from fedsynth.privacy.noise import NoiseKey, NoiseStream, Streams
-
-PUBLIC = "public"  # the view of those who see only the end result
-CURATOR = "curator"  # the view of the one who receives every release
 
 
 @dataclass
@@ -56,7 +53,7 @@ class Charger:
         finally:
             self._reservation = None
 
-    def charge_call(self, event: DpEvent, call: int, view: str) -> Streams:
+    def charge_call(self, event: DpEvent, call: int, view: View) -> Streams:
         """Charge use number `call` of a mechanism, or take it from the reservation.
 
         Returns:
@@ -80,7 +77,7 @@ class Charger:
 
         return streams
 
-    def charge(self, event: DpEvent, label: str, view: str = CURATOR) -> Entry:
+    def charge(self, event: DpEvent, label: str, view: View = SERVER_VIEW) -> Entry:
         """Charge once under this label.
 
         The ledger takes an equal charge of an equal request for a replay, with the same noise; two

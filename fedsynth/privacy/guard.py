@@ -17,14 +17,14 @@ from dp_accounting import DpEvent
 from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, View
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.charging import CURATOR, PUBLIC, Charger
+from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import NoiseKey, NoiseStream, Streams
 from fedsynth.privacy.party_data import PartyData, Records, Sealed, open_for_guard
-from fedsynth.privacy.secagg.distributed_noise import add_share, sum_view
+from fedsynth.privacy.secagg.distributed_noise import add_share
 
 D = TypeVar("D")
 
@@ -133,13 +133,12 @@ class Guard:
         """An empty release: the requested work is done and its result stays at the party."""
         return Release(self._plan.party, {}, ())
 
-    def _view(self, noise_at: NoisePlacement) -> str:
-        """The view that can count a mechanism whose noise is added there."""
-        distributed = sum_view(self._plan.shares)
+    def _view(self, noise_at: NoisePlacement) -> View:
+        """The view for which a mechanism is charged whose noise is added there."""
         return {
-            NoisePlacement.PARTY: CURATOR,
-            NoisePlacement.AGGREGATE: PUBLIC,
-            NoisePlacement.DISTRIBUTED: distributed,
+            NoisePlacement.PARTY: SERVER_VIEW,
+            NoisePlacement.AGGREGATE: PUBLIC_VIEW,
+            NoisePlacement.DISTRIBUTED: View.of_sum(self._plan.shares),
         }[noise_at]
 
     def _add_noise(

@@ -27,6 +27,7 @@ from dp_accounting import DpEvent
 from filelock import FileLock
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.plan import SERVER_VIEW, View
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
@@ -55,7 +56,7 @@ class Entry:
     stage: int
     label: str
     digest: str  # of the request this spending answers
-    view: str  # who can count this event; anybody closer to the party sees more
+    view: str  # `View.text` of the view that counts the event; closer to the party, more is seen
     event: dict[str, Any]
     noise: str  # where the noise comes from
     key: str  # name of the noise key, so that a replay is known to draw the same noise
@@ -146,7 +147,7 @@ class Ledger:
         stage: int,
         label: str,
         digest: str,
-        view: str = "curator",
+        view: View = SERVER_VIEW,
         expected: DpEvent | None = None,
     ) -> Entry:
         """Charge `event` and return its entry, which is on disk. `expected`, the plan's total for
@@ -154,7 +155,7 @@ class Ledger:
         with self._locked() as file:
             known = self._index.get((stage, label, digest))
             if known is not None:
-                if known.event != to_json(event) or known.view != view:
+                if known.event != to_json(event) or known.view != view.text:
                     raise LedgerDamaged(
                         f"party {self.party}: {label!r} of stage {stage} was charged before "
                         "with another event; refusing to release it again."
@@ -173,7 +174,7 @@ class Ledger:
                 "stage": stage,
                 "label": label,
                 "digest": digest,
-                "view": view,
+                "view": view.text,
                 "event": to_json(event),
                 "noise": self.key.origin,
                 "key": self.key.name,

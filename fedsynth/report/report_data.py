@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan
 from fedsynth.evaluation.classical_classifiers import missing
 from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.grid import plans
@@ -17,7 +17,6 @@ from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.charging import CURATOR
 from fedsynth.privacy.secagg.distributed_noise import weakened
 
 
@@ -100,7 +99,7 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
     for job in jobs:
         for plan in plans(job):
             for share in plan.parties:
-                for view, event in (share.views or {CURATOR: share.event}).items():
+                for view, event in (share.views or {SERVER_VIEW: share.event}).items():
                     rows.append(
                         PrivacyRow(
                             job.method,
@@ -111,7 +110,7 @@ def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
                             share.sampling_rate,
                             share.steps,
                             share.noise_multiplier,
-                            view,
+                            view.text,
                             epsilon(event, job.budget.delta, "pld"),
                             epsilon(event, job.budget.delta, "rdp"),
                             job.paper_epsilon(published_event(share, event)),

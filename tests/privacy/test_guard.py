@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Request
+from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
-from fedsynth.privacy.charging import PUBLIC
 from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
@@ -145,7 +145,7 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     bare = gradient(tmp_path, data, noise_at=NoisePlacement.AGGREGATE)
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
-    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
+    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC_VIEW.text
     curator = CentralNoise(KEY, 0, "job")
     zeros = [torch.zeros(20_000)]
     first = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=1))

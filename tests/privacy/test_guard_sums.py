@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.enums import NoisePlacement
+from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
-from fedsynth.privacy.charging import PUBLIC
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.mechanisms.sums import ClassSums, RecordSum
@@ -165,7 +165,7 @@ def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
         tmp_path, data, noise_multiplier=5.0, noise_at=NoisePlacement.AGGREGATE, call=1
     )
     torch.testing.assert_close(bare, found, rtol=1e-4, atol=1e-6)
-    assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC
+    assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC_VIEW.text
 
 
 @given(
@@ -212,4 +212,4 @@ def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_
     )
     expected = data.pixels()[data.labels == 1].flatten(1).sum(0)
     torch.testing.assert_close(sums[0], expected, rtol=1e-5, atol=1e-5)
-    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC
+    assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC_VIEW.text

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, gaussian, poisson, repeated
@@ -39,7 +40,7 @@ def ledger(path: Path, budget: Budget = BUDGET) -> Ledger:
 
 def test_an_entry_says_what_was_spent_and_by_whom(tmp_path):
     ledger(tmp_path).reserve(
-        repeated(STEP, 10), stage=2, label="release", digest="d", view="public"
+        repeated(STEP, 10), stage=2, label="release", digest="d", view=PUBLIC_VIEW
     )
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert (entry.seq, entry.job, entry.party, entry.stage) == (0, "job", 3, 2)

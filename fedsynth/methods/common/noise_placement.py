@@ -17,16 +17,15 @@ from typing import Any
 import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.enums import NoisePlacement
+from fedsynth.core.enums import NoisePlacement, ViewKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import AggregatedSum, Request, Shapes
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Stage
 from fedsynth.methods.method import ServerContext
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.charging import CURATOR, PUBLIC
-from fedsynth.privacy.secagg.distributed_noise import sum_view, weakened
+from fedsynth.privacy.secagg.distributed_noise import weakened
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,17 @@ def with_noise_placement(cfg: NoiseAt, stage: Stage, share: PartyPlan) -> PartyP
     shares, colluding = required_answers(cfg, stage), getattr(cfg, "colluding", 1)
     if cfg.at != NoisePlacement.DISTRIBUTED:
         return replace(share, views=_views(cfg.at, share.event))
-    views = {sum_view(shares): share.event}
+    views = {View.of_sum(shares): share.event}
     if colluding and shares > 1:
-        who = f"curator with {colluding} colluding part{'y' if colluding == 1 else 'ies'}"
-        views[who] = weakened(share.event, shares, colluding)
+        view = View(ViewKind.COLLUDING, colluding=colluding)
+        views[view] = weakened(share.event, shares, colluding)
     return replace(share, shares=shares, views=views, bytes_up=2 * share.bytes_up)
 
 
-def _views(at: str, event: DpEvent) -> Mapping[str, DpEvent]:
+def _views(at: str, event: DpEvent) -> Mapping[View, DpEvent]:
     if at == NoisePlacement.AGGREGATE:
-        return {CURATOR: disclosed(), PUBLIC: event}
-    return {CURATOR: event}
+        return {SERVER_VIEW: disclosed(), PUBLIC_VIEW: event}
+    return {SERVER_VIEW: event}
 
 
 def aggregate_parties(

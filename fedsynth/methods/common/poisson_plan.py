@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import PartyPlan, View
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
@@ -21,7 +21,7 @@ def sampled_share(
     bytes_up: int,
     bytes_down: int = 0,
     noise: float | None = None,
-    views: Mapping[str, DpEvent] | None = None,
+    views: Mapping[View, DpEvent] | None = None,
     cost: tuple[ComputeCost, ...] = (),
 ) -> PartyPlan:
     """A party's share: `steps` steps at sampling rate `rate`. `noise` is the multiplier; none: the

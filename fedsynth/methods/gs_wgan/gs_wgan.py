@@ -31,11 +31,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Unit, ViewKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.gs_wgan.client import GSWGANClient
@@ -52,14 +52,13 @@ from fedsynth.nn.gan.critics import ProjectionCritic
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu, noise_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, without_replacement
-from fedsynth.privacy.charging import CURATOR
 
 WARM, TRAIN, VISIT = "warm", "train", "visit"  # kinds of requests
 LAPTOP = {
     "subsets": 100, "steps": 10, "per_round": 10, "warm_steps": 3, "batch": 8, "width": 16,
     "depth": 64, "learning_rate": 0.01, "ema_decay": 0.7, "spc": 1000,
 }  # fmt: skip
-JOINT_ORDER = "joint order (no bound)"
+JOINT_ORDER = View(ViewKind.COMPARISON, label="joint order (no bound)")
 CONCURRENT_REQUESTS = 16
 
 
@@ -230,7 +229,7 @@ def _party_plan(
         steps=max(1, turns),
         noise_multiplier=multiplier,
         views={
-            CURATOR: event,
+            SERVER_VIEW: event,
             JOINT_ORDER: repeated(poisson(q, gaussian(multiplier)), all_turns),
         },
         paper_event=repeated(one_gradient, all_turns * cfg.batch),

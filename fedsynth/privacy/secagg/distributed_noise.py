@@ -93,11 +93,6 @@ def add_share(
     return [v + n.long().reshape(v.shape) for v, n in zip(with_noise_placement, noise, strict=True)]
 
 
-def sum_view(shares: int) -> str:
-    """The view of a curator that sees sums of at least so many answers, and nothing else."""
-    return f"curator who sees sums of {shares} or more shares" if shares > 1 else "curator"
-
-
 def weakened(event: DpEvent, shares: int, colluding: int) -> DpEvent:
     """`event` to a curator that knows the noise of `colluding` parties other than the one whose
     record is looked for: that one's own share is always left."""

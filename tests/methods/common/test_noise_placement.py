@@ -13,7 +13,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import AggregatedSum, Release, Request
-from fedsynth.core.plan import Plan
+from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.engine.messages import PartyRefused
@@ -26,7 +26,6 @@ from fedsynth.methods.dpdc.joint import together
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, flatten, gaussian
-from fedsynth.privacy.charging import CURATOR, PUBLIC
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.secagg.distributed_noise import weakened
@@ -87,9 +86,9 @@ def test_every_view_of_distributed_noise_is_reported(name):
     """Full noise to who sees sums; a fifth of it away to who has one of five on his side."""
     share = plan(name, at="distributed").parties[3]
     (sums, alone), (with_one, colluding) = share.views.items()
-    assert sums == "curator who sees sums of 5 or more shares"
+    assert sums.text == "curator who sees sums of 5 or more shares"
     assert alone == share.event
-    assert with_one == "curator with 1 colluding party"
+    assert with_one.text == "curator with 1 colluding party"
     assert epsilon(alone, 1e-5) <= 10.0 < epsilon(colluding, 1e-5)
     assert share.shares == 5
 
@@ -103,8 +102,8 @@ def test_the_published_count_follows_the_views():
     assert full == share.paper_event
     assert flatten(less) == flatten(weakened(share.paper_event, 5, 1))
     trusted = plan("dp_merf_joint", at="aggregate").parties[0]
-    assert published_event(trusted, trusted.views[CURATOR]) == disclosed()
-    assert published_event(trusted, trusted.views[PUBLIC]) == trusted.paper_event
+    assert published_event(trusted, trusted.views[SERVER_VIEW]) == disclosed()
+    assert published_event(trusted, trusted.views[PUBLIC_VIEW]) == trusted.paper_event
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -112,7 +111,7 @@ def test_shares_are_made_for_those_who_must_answer(name):
     """With three of five enough, each adds a third: the sum of all five has more than it needs."""
     share = plan(name, at="distributed", min_answers=3, colluding=2).parties[0]
     assert share.shares == 3
-    assert list(share.views) == [
+    assert [view.text for view in share.views] == [
         "curator who sees sums of 3 or more shares",
         "curator with 2 colluding parties",
     ]
@@ -122,7 +121,7 @@ def test_shares_are_made_for_those_who_must_answer(name):
 
 def test_a_party_alone_is_seen_by_the_curator_and_has_nobody_to_collude_with():
     share = plan("ndpdc_joint", 1, at="distributed").parties[0]
-    assert list(share.views) == ["curator"]
+    assert [view.text for view in share.views] == ["curator"]
     assert share.shares == 1
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.enums import NoisePlacement
+from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import gaussian, to_json
-from fedsynth.privacy.charging import PUBLIC
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteSums
@@ -140,7 +140,7 @@ def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path
     )
     assert torch.equal(found, sums.float())
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
-    assert entry.view == PUBLIC
+    assert entry.view == PUBLIC_VIEW.text
 
 
 def test_beyond_the_budget_nothing_is_counted_out(tmp_path):

@@ -13,7 +13,7 @@ from scipy.stats import kstest, norm
 
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import PartyPlan, View
 from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
@@ -26,7 +26,6 @@ from fedsynth.privacy.secagg.distributed_noise import (
     FINENESS,
     FixedPointGrid,
     add_share,
-    sum_view,
     weakened,
 )
 
@@ -150,7 +149,7 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
         assert release.only_in_sum
         total += release.arrays["sums"]
         (entry,) = read_entries(path)
-        assert entry.view == sum_view(4) == "curator who sees sums of 4 or more shares"
+        assert entry.view == View.of_sum(4).text == "curator who sees sums of 4 or more shares"
         alone = FixedPointGrid.of(3.0, 3000).read(sums)
         assert float(alone.std()) == pytest.approx(3.0, rel=0.1)  # half of the noise: 2 * 3 / 2
     noise = FixedPointGrid.of(3.0, 3000).read(total)
