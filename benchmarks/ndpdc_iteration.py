@@ -71,11 +71,8 @@ def our_step(width: int) -> Callable[[int], None]:
 
     from fedsynth.core.plan import PartyPlan
     from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
-    from fedsynth.methods.dpdc.distribution_matching import (
-        CondensedImages,
-        class_rates,
-        expected_records,
-    )
+    from fedsynth.methods.common.poisson_plan import class_rates, expected_records
+    from fedsynth.methods.dpdc.distribution_matching import CondensedImages
     from fedsynth.methods.dpdc.ndpdc import NDPDCConfig
     from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.guard import Guard

@@ -90,6 +90,10 @@ class Plan:
         """The public facts of one party."""
         return self._by_party[1][party]
 
+    def random_key(self, seed: object, *more: object) -> tuple[object, ...]:
+        """A key of public randomness of this stage, of which `more` names the purpose or party."""
+        return seed, self.method, self.stage.index, *more
+
     @functools.cached_property
     def _by_party(self) -> tuple[dict[int, PartyPlan], dict[int, PartyInfo]]:
         plans = {plan.party: plan for plan in self.parties}

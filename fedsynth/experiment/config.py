@@ -86,7 +86,7 @@ class RunConfig:
     timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
     secure_sum: str = setting(
         "ideal",
-        "noise in shares (at=distributed): an ideal sum, or SecAgg+ between the parties",
+        "noise in shares (noise_at=distributed): an ideal sum, or SecAgg+ between the parties",
         choices=("ideal", "secagg"),
     )
     plugin: tuple[str, ...] = setting(

@@ -11,6 +11,7 @@ from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.grid import make_jobs, plans
 from fedsynth.experiment.method_selection import takes_turns
 from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.methods.common.noise_placement import NoisePlacementConfig
 from fedsynth.methods.registry import method
 
 _SUMS = {
@@ -36,7 +37,9 @@ def warnings(config: ExperimentConfig) -> list[str]:
         )
     for name, cfg in config.methods.items():
         batch = getattr(cfg, "batch", 0)
-        joint = hasattr(cfg, "at")  # one batch over all parties, who share one sampling rate
+        joint = isinstance(
+            cfg, NoisePlacementConfig
+        )  # one batch over all parties, who share one sampling rate
         if method(name).private and not joint and batch > smallest:
             said.append(
                 f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
@@ -45,7 +48,7 @@ def warnings(config: ExperimentConfig) -> list[str]:
     said += [
         f"{name}: only the sum over parties is seen, {_SUMS[config.run.secure_sum]}"
         for name, cfg in config.methods.items()
-        if getattr(cfg, "at", "") == NoisePlacement.DISTRIBUTED
+        if isinstance(cfg, NoisePlacementConfig) and cfg.placement == NoisePlacement.DISTRIBUTED
     ]
     said += _of_plans(config)
     if config.run.noise_seed is not None:

@@ -56,6 +56,10 @@ class PartyContext(Generic[C]):
         """The device to compute on."""
         return self.guard.device
 
+    def random_key(self, request: Request) -> tuple[object, ...]:
+        """The key of this party's public randomness, under the seed that the request names."""
+        return self.plan.random_key(request.numbers["seed"], self.party)
+
 
 class ServerContext(Protocol[C]):
     """What a method has at hand at the server in one stage: it can ask parties, and nothing else.

@@ -1,6 +1,6 @@
-"""Upper bound: what a classifier reaches when every party simply hands over its records.
+"""Upper bound: the accuracy of a classifier trained on the records of all parties themselves.
 
-A non-private reference. The guard discloses, the ledger says epsilon = infinity.
+A non-private reference: every party discloses its records, the ledger says epsilon = infinity.
 """
 
 from __future__ import annotations
@@ -9,43 +9,39 @@ import math
 from dataclasses import dataclass, replace
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome, SyntheticSet
-from fedsynth.core.plan import PartyPlan, Plan
-from fedsynth.core.types import Budget, Stage
-from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.psg.psg import pooled
-from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.types import PartyInfo, Stage
+from fedsynth.methods.common.one_shot import NonPrivateReference
+from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)
 class UpperBoundConfig:
-    """Nothing to set."""
+    """No settings."""
 
 
-class UpperBound(Method[UpperBoundConfig]):
+class UpperBound(NonPrivateReference[UpperBoundConfig]):
     """All real records of all stages so far."""
 
     name = "upper_bound"
     summary = "NOT private: the real records of all stages so far, as the bound to compare with"
-    private = False
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = UpperBoundConfig
     presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
-    def plan(self, cfg: UpperBoundConfig, stage: Stage, budget: Budget) -> Plan:
-        value = 1 if stage.data.kind == DataKind.IMAGE else 4
-        record_bytes = value * math.prod(stage.data.shape) + 8
-        parties = tuple(
-            PartyPlan(f.party, f.records, disclosed(), bytes_up=f.records * record_bytes)
-            for f in stage.parties
-        )
-        return Plan(self.name, stage, budget, parties)
+    def request(self, ctx: ServerContext[UpperBoundConfig]) -> Request:
+        return Request()
 
-    def party(self, ctx: PartyContext[UpperBoundConfig], request: Request) -> Release:
-        private, guard = ctx.data, ctx.guard
-        records = guard.disclose(private)
-        return guard.release(SyntheticSet(records.images, records.labels))
+    def set_size(self, cfg: UpperBoundConfig, stage: Stage, info: PartyInfo) -> int:
+        value_bytes = 1 if stage.data.kind == DataKind.IMAGE else 4
+        return info.records * (value_bytes * math.prod(stage.data.shape) + 8)
 
-    def serve(self, ctx: ServerContext[UpperBoundConfig]) -> Outcome:
-        return replace(pooled(ctx.ask(ctx.parties, Request())), raw=True)
+    def synthesize_from(
+        self, ctx: PartyContext[UpperBoundConfig], request: Request, records: Records
+    ) -> SyntheticSet:
+        return SyntheticSet(records.images, records.labels)
+
+    def serve(self, ctx: ServerContext[UpperBoundConfig]) -> SyntheticSet:
+        return replace(super().serve(ctx), raw=True)

@@ -80,10 +80,10 @@ def from_round(first: int, party: int = 2) -> Callable[[int, Request], bool]:
     return lambda who, request: who == party and request.round >= first
 
 
-@pytest.mark.parametrize("at", ["party", "aggregate", "distributed"])
+@pytest.mark.parametrize("noise_at", ["party", "aggregate", "distributed"])
 @pytest.mark.parametrize("name", CALLS)
-def test_the_others_go_on_and_the_ledger_keeps_what_was_spent(tmp_path, name, at):
-    job = job_of(tmp_path / "run", name, at=at, min_answers=2)
+def test_the_others_go_on_and_the_ledger_keeps_what_was_spent(tmp_path, name, noise_at):
+    job = job_of(tmp_path / "run", name, noise_at=noise_at, min_answers=2)
     run(job, from_round(1))
     assert released(job)
     (event,) = spent(job, 2)
@@ -95,9 +95,9 @@ def test_the_others_go_on_and_the_ledger_keeps_what_was_spent(tmp_path, name, at
     assert "round 1 of stage 1: party 2 did not answer" in note
 
 
-@pytest.mark.parametrize("at", ["party", "aggregate", "distributed"])
-def test_without_leave_to_be_missing_the_round_ends_the_run(tmp_path, at):
-    job = job_of(tmp_path / "run", "ndpdc_joint", at=at)
+@pytest.mark.parametrize("noise_at", ["party", "aggregate", "distributed"])
+def test_without_leave_to_be_missing_the_round_ends_the_run(tmp_path, noise_at):
+    job = job_of(tmp_path / "run", "ndpdc_joint", noise_at=noise_at)
     with pytest.raises((PartyTimeout, PartyLost), match="party 2 did not answer"):
         run(job, from_round(1))
     assert not released(job)
@@ -107,7 +107,7 @@ def test_without_leave_to_be_missing_the_round_ends_the_run(tmp_path, at):
 
 def test_noise_of_too_few_shares_is_no_sum(tmp_path):
     """Three parties, two must answer, two are lost: the sum of one is never formed."""
-    job = job_of(tmp_path / "run", "ndpdc_joint", at="distributed", min_answers=2)
+    job = job_of(tmp_path / "run", "ndpdc_joint", noise_at="distributed", min_answers=2)
     text = r"1 of 3 parties answered, and the noise consists of at least 2 shares"
     with pytest.raises(PartyLost, match=text):
         run(job, lambda party, request: party != 0 and request.round >= 1)
@@ -121,7 +121,7 @@ def test_a_secure_sum_survives_a_loss_at_any_of_its_stages(tmp_path, stage):
     def lost(party: int, request: Request) -> bool:
         return party == 2 and (request.kind == stage or request.round >= 2) and request.round >= 1
 
-    changes = {"at": "distributed", "min_answers": 2}
+    changes = {"noise_at": "distributed", "min_answers": 2}
     secure = job_of(tmp_path / "a", "ndpdc_joint", secure_sum="secagg", **changes)
     run(secure, lost)
     first = 2 if stage == UNMASK else 1
@@ -140,7 +140,7 @@ def releases(job: Job) -> dict[str, bytes]:
 @pytest.mark.parametrize("crash_at", [1, 3])
 def test_a_curator_that_crashes_goes_on_without_who_was_gone(tmp_path, monkeypatch, way, crash_at):
     """Even if the party is back by then: the same questions get the same answers."""
-    changes = {"at": "distributed", "min_answers": 2, "secure_sum": way}
+    changes = {"noise_at": "distributed", "min_answers": 2, "secure_sum": way}
     whole = job_of(tmp_path / "a", "ndpdc_joint", **changes)
     run(whole, from_round(1))
     monkeypatch.setattr(
@@ -184,7 +184,8 @@ def test_killed_and_hung_parties_of_real_workers(tmp_path):
     """The round ends by its timeout, the others' answers are used, and all is as in one process."""
     world = dataclasses.replace(tiny.WORLDS["together"], parties=5)
     warm = dataclasses.replace(
-        job_of(tmp_path / "warm", "ndpdc_joint", at="distributed", min_answers=3), scenario=world
+        job_of(tmp_path / "warm", "ndpdc_joint", noise_at="distributed", min_answers=3),
+        scenario=world,
     )
     job = dataclasses.replace(warm, seed=1, out=str(tmp_path / "ray"))
     with open_job_engine("ray", workers=2, num_cpus=0, answer=mishap) as engine:

@@ -84,8 +84,18 @@ def too_short(release: Release) -> Release:
     ("name", "changes", "spoil", "match"),
     [
         ("ndpdc_joint", {}, not_a_number, r"ndpdc_joint, 'features' round 1 of stage 1 is refused"),
-        ("ndpdc_joint", {"at": "distributed"}, too_short, r"party 1 answered 'sums' as int64 \[9,"),
-        ("psg_joint", {"at": "aggregate"}, too_short, r"psg_joint, 'gradient' round 1 .* party 1"),
+        (
+            "ndpdc_joint",
+            {"noise_at": "distributed"},
+            too_short,
+            r"party 1 answered 'sums' as int64 \[9,",
+        ),
+        (
+            "psg_joint",
+            {"noise_at": "aggregate"},
+            too_short,
+            r"psg_joint, 'gradient' round 1 .* party 1",
+        ),
         (
             "psg",
             {},

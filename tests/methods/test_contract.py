@@ -169,7 +169,7 @@ def test_another_noise_seed_gives_another_release(name, here, undisturbed, tmp_p
 
 def one_share(case: Case) -> bool:
     """The share of a party that is alone is all of the noise: the same as at the party."""
-    return case.world == "in_turn" and case.changes.get("at") == "distributed"
+    return case.world == "in_turn" and case.changes.get("noise_at") == "distributed"
 
 
 def alternatives(case: Case) -> list[Case]:

@@ -12,7 +12,7 @@ from fedsynth.core.messages import Request
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.dpmix import shares_of
+from fedsynth.methods.dpmix import label_shares
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries, total
@@ -67,6 +67,6 @@ def test_pixels_and_labels_share_one_noise_by_the_chosen_shares(tmp_path):
 
 
 def test_shares_add_up_to_one_and_know_no_negative():
-    found = shares_of(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -2.0, -0.1], [0.0, 0.0, 3.0]]))
+    found = label_shares(torch.tensor([[0.5, -0.2, 1.5], [-1.0, -2.0, -0.1], [0.0, 0.0, 3.0]]))
     expected = torch.tensor([[0.25, 0.0, 0.75], [1 / 3, 1 / 3, 1 / 3], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(found, expected)

@@ -14,7 +14,9 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.registry import all_methods
 
-IN_SHARES = {"at": "distributed"}  # one party alone has all shares, so this needs parties together
+IN_SHARES = {
+    "noise_at": "distributed"
+}  # one party alone has all shares, so this needs parties together
 NAMES = list(all_methods())
 PRIVATE = [name for name in NAMES if all_methods()[name].private]
 

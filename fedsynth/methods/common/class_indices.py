@@ -1,20 +1,31 @@
-"""Labels from scores, such that no class is left without an image."""
+"""Class indices: the position of a label among the classes of a party, and labels from scores."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 
 
-def every_place(logits: torch.Tensor) -> torch.Tensor:
-    """The place of each row's largest logit. A place that no row would get is given to the row
-    that loses least by it, of those whose own place has others left."""
-    places = logits.argmax(dim=1)
+def class_index_table(classes: Sequence[int], of: int) -> torch.Tensor:
+    """A table from labels to positions in `classes`, -1 for others, for `of` labels in all."""
+    table = torch.full((of,), -1)
+    table[list(classes)] = torch.arange(len(classes))
+    return table
+
+
+def argmax_covering_classes(logits: torch.Tensor) -> torch.Tensor:
+    """The class index of each row's largest logit, changed such that every class has a row.
+
+    A class that no row would get is given to the row that loses least by it, among the rows whose
+    own class keeps others."""
+    indices = logits.argmax(dim=1)
     for missing in range(logits.shape[1]):
-        counts = places.bincount(minlength=logits.shape[1])
+        counts = indices.bincount(minlength=logits.shape[1])
         if counts[missing]:
             continue
-        loss = logits.gather(1, places[:, None])[:, 0] - logits[:, missing]
-        loss[counts[places] < 2] = torch.inf
+        loss = logits.gather(1, indices[:, None])[:, 0] - logits[:, missing]
+        loss[counts[indices] < 2] = torch.inf
         if bool(torch.isfinite(loss).any()):
-            places[loss.argmin()] = missing
-    return places
+            indices[loss.argmin()] = missing
+    return indices

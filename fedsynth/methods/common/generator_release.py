@@ -1,85 +1,99 @@
-"""Parties that train a generator at home and release it; the curator draws images from it.
+"""Generators that parties train by themselves and release; the server draws the images.
 
-What a generator learnt through a mechanism is public with all it can draw, so its weights may as
-well be sent: they are smaller than the images, and whoever has them can draw as many as he likes.
+A generator learnt through a mechanism is public with everything it can draw, so its weights may be
+released: they are smaller than the images, and any number of images can be drawn from them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.methods.gs_wgan.generator import load_state_vector, state_vector
+from fedsynth.methods.common.class_indices import class_index_table
+from fedsynth.methods.common.generator_training import draw, uniform_latents
 from fedsynth.methods.method import Method, ServerContext
 from fedsynth.privacy.guard import Guard
 
-C = TypeVar("C")
 
-AT_ONCE = 1000  # images drawn at a time
+class DrawConfig(Protocol):
+    """The settings that drawing from a released generator needs."""
+
+    @property
+    def spc(self) -> int:
+        """Images per class."""
+
+    @property
+    def latent(self) -> int:
+        """Length of a latent vector."""
+
+
+C = TypeVar("C", bound=DrawConfig)
 
 
 class GeneratorRelease(Method[C]):
-    """One question, one generator a party. Settings have `spc` and `code`."""
+    """One request per stage, and one generator per party."""
 
     @abstractmethod
     def network(self, cfg: C, plan: Plan, party: int, *key: object) -> nn.Module:
-        """A party's fresh generator: codes in (-1, 1) and the positions of the classes it holds,
-        in ascending order, to pixels."""
+        """A party's fresh generator: from latent vectors in (-1, 1) and class indices of the
+        classes that the party holds, in ascending order, to pixels."""
 
-    def released(self, guard: Guard, net: nn.Module) -> Release:
-        """The generator as it leaves the party."""
+    def release_generator(self, guard: Guard, net: nn.Module) -> Release:
+        """The release of a generator that mechanisms of `guard` paid for."""
         return guard.release({"generator": state_vector(net)})
 
-    def serve(self, ctx: ServerContext[C]) -> Outcome:
+    def serve(self, ctx: ServerContext[C]) -> SyntheticSet:
         cfg, plan = ctx.config, ctx.plan
-        made = []
-        for answer in ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})):
-            net = self.network(cfg, plan, answer.party, "blank").to(ctx.device)
-            load_state_vector(net, answer.arrays["generator"])
-            key = (ctx.seed, self.name, plan.stage.index, answer.party, "sample")
-            made.append(drawn_set(net.eval(), plan, answer.party, cfg, key))
-        return SyntheticSet.join(made)
+        sets = []
+        for release in ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})):
+            net = self.network(cfg, plan, release.party, "blank").to(ctx.device)
+            load_state_vector(net, release.arrays["generator"])
+            key = plan.random_key(ctx.seed, release.party, "sample")
+            sets.append(drawn_set(net, plan, release.party, cfg, key))
+        return SyntheticSet.join(sets)
+
+
+def drawn_set(
+    net: nn.Module, plan: Plan, party: int, cfg: DrawConfig, key: tuple[object, ...]
+) -> SyntheticSet:
+    """A party's part of `spc` images per class: the parties that hold a class share it equally."""
+    classes = sorted(plan.info(party).class_counts)
+    counts = [-(-cfg.spc // sum(c in f.class_counts for f in plan.stage.parties)) for c in classes]
+    indices = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(counts))
+    latents = uniform_latents(len(indices), cfg.latent, torch_generator(*key))
+    return SyntheticSet(draw(net, latents, indices), torch.tensor(classes)[indices])
+
+
+def uniform_inputs(count: int, latent: int, classes: int, *key: object) -> tuple[Tensor, Tensor]:
+    """Latent vectors and uniform class indices of a batch of fakes, from public randomness."""
+    generator = torch_generator(*key)
+    latents = uniform_latents(count, latent, generator)
+    return latents, torch.randint(classes, (count,), generator=generator)
+
+
+def held_classes(plan: Plan, party: int) -> tuple[list[int], Tensor]:
+    """The classes that a party holds, ascending, and a table from labels to their indices."""
+    held = sorted(plan.info(party).class_counts)
+    return held, class_index_table(held, of=plan.stage.data.classes)
+
+
+def state_vector(net: nn.Module) -> Tensor:
+    """All weights and buffers of a network as one vector: quicker to send than many tensors."""
+    tensors = [*net.parameters(), *net.buffers()]
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu()
 
 
 @torch.no_grad()
-def drawn_set(
-    net: nn.Module, plan: Plan, party: int, cfg: Any, key: tuple[object, ...]
-) -> SyntheticSet:
-    """This party's share of `spc` images a class: those who hold a class share it equally."""
-    names = sorted(plan.info(party).class_counts)
-    shares = [-(-cfg.spc // sum(n in f.class_counts for f in plan.stage.parties)) for n in names]
-    places = torch.repeat_interleave(torch.arange(len(names)), torch.tensor(shares))
-    codes = uniform_codes(len(places), cfg.code, torch_generator(*key))
-    device = next(net.parameters()).device
-    images = [
-        net(some.to(device), mine.to(device)).cpu()
-        for some, mine in zip(codes.split(AT_ONCE), places.split(AT_ONCE), strict=True)
-    ]
-    return SyntheticSet(torch.cat(images), torch.tensor(names)[places])
-
-
-def uniform_codes(count: int, code: int, generator: torch.Generator) -> Tensor:
-    """Codes uniform in (-1, 1)."""
-    return torch.rand(count, code, generator=generator) * 2 - 1
-
-
-def uniform_inputs(count: int, code: int, classes: int, *key: object) -> tuple[Tensor, Tensor]:
-    """Codes and uniform labels (positions) of a batch of fakes, from public randomness."""
-    generator = torch_generator(*key)
-    codes = uniform_codes(count, code, generator)
-    return codes, torch.randint(classes, (count,), generator=generator)
-
-
-def held_places(plan: Plan, party: int) -> tuple[list[int], Tensor]:
-    """The classes a party holds, ascending, and a table from class names to their positions."""
-    held = sorted(plan.info(party).class_counts)
-    table = torch.full((plan.stage.data.classes,), -1)
-    table[held] = torch.arange(len(held))
-    return held, table
+def load_state_vector(net: nn.Module, vector: Tensor) -> None:
+    """Set the weights and buffers of a network to those of a `state_vector`."""
+    tensors = [*net.parameters(), *net.buffers()]
+    pieces = vector.split([tensor.numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, pieces, strict=True):
+        tensor.copy_(piece.view_as(tensor))

@@ -1,112 +1,194 @@
-"""Sums over parties, and where their noise is added: what the joint methods share.
+"""Sums over parties, and the placement of their noise: the basis of all joint methods.
 
-`at=party`: each party adds the whole noise itself; nobody needs to be trusted, and the noise of K
-parties adds up to sqrt(K) times one party's. `at=aggregate`: a trusted curator adds the noise once
-to the sum; its own view costs infinity, the stated epsilon holds for those who see the result.
-`at=distributed`: each party adds a share of the noise, and a secure sum shows the curator nothing
-but the sum: one party's noise, and a curator who need not be trusted. A curator that colludes with
-parties knows their shares; that view is reported too.
+In each round of a joint method every party answers with one mechanism, and the server uses the sum
+over parties only. `noise_at` says who adds the noise of that sum:
+
+party: Each party adds the whole noise to its own sum. No trust is needed; the noise of K parties
+    adds up to sqrt(K) times that of one.
+aggregate: A trusted aggregator adds the noise once. The stated epsilon holds for everyone who sees
+    the results; the aggregator's own view has no finite epsilon.
+distributed: Each party adds one share of the noise, and a secure sum reveals only the total, with
+    the noise of one party. The server need not be trusted, but a server that colludes with parties
+    can subtract their shares; that view is reported as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import torch
-from dp_accounting import DpEvent
 
 from fedsynth.core.enums import NoisePlacement, ViewKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import AggregatedSum, Request, Shapes
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Stage
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.methods.common.poisson_plan import sampled_party_plan
 from fedsynth.methods.method import ServerContext
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.secagg.distributed_noise import weakened
 
 
 @dataclass(frozen=True)
-class NoiseAt:
-    """Where the noise is added."""
+class NoisePlacementConfig:
+    """The placement of noise in a joint method that needs every party of a stage."""
 
-    at: str = setting(
-        "party", "who adds the noise", choices=tuple(place.value for place in NoisePlacement)
+    noise_at: str = setting(
+        NoisePlacement.PARTY.value,
+        "who adds the noise",
+        choices=tuple(NoisePlacement),
+        formerly="at",
     )
+
+    @property
+    def placement(self) -> NoisePlacement:
+        """`noise_at` as a member of the enum."""
+        return NoisePlacement(self.noise_at)
+
+    def required_answers(self, stage: Stage) -> int:
+        """The number of parties of a stage that must answer, and of shares of the noise."""
+        return len(stage.parties)
+
+    def colluding_parties(self) -> int:
+        """The number of parties that the view of a colluding server counts with."""
+        return 1
 
 
 @dataclass(frozen=True)
-class JointConfig(NoiseAt):
-    """Where the noise is added, and who may be missing."""
+class JointConfig(NoisePlacementConfig):
+    """The placement of noise in a joint method that can go on without some parties."""
 
     min_answers: int | None = setting(
         None, "parties that must answer, and shares the noise is made of; none: all", at_least=1
     )
     colluding: int = setting(
-        1, "distributed: parties on the curator's side, for the view of both together", at_least=0
+        1,
+        "distributed: parties that collude with the server, in the view reported for that case",
+        at_least=0,
+    )
+
+    def required_answers(self, stage: Stage) -> int:
+        if self.min_answers is not None and self.min_answers > len(stage.parties):
+            raise UserError(
+                f"min_answers={self.min_answers} is more than the {len(stage.parties)} parties of "
+                f"stage {stage.index + 1}."
+            )
+        return self.min_answers or len(stage.parties)
+
+    def colluding_parties(self) -> int:
+        return self.colluding
+
+
+J = TypeVar("J", bound=NoisePlacementConfig)
+
+
+def sampled_joint_plan(
+    method: str,
+    cfg: NoisePlacementConfig,
+    stage: Stage,
+    budget: Budget,
+    *,
+    sampling_rate: float,
+    steps: int,
+    bytes_up: int,
+    bytes_down: int = 0,
+    noise: float | None = None,
+    party_cost: Callable[[PartyInfo], ComputeCost],
+    server_cost: tuple[ComputeCost, ...] = (),
+    assumes: tuple[str, ...],
+) -> Plan:
+    """The plan of a joint method in which every round sums over one Poisson sample per party.
+
+    Args:
+        method: The name of the method.
+        sampling_rate: The probability that a record enters a round, the same at all parties.
+        steps: The number of rounds.
+        bytes_up: Bytes that a party sends in all rounds.
+        bytes_down: Bytes that a party receives in all rounds.
+        noise: The noise multiplier; None: the smallest one within the budget.
+        party_cost: The work of one party.
+        server_cost: The work of the server.
+        assumes: The facts that are treated as public.
+    """
+    parties = tuple(
+        with_noise_placement(
+            cfg,
+            stage,
+            sampled_party_plan(
+                info,
+                budget,
+                sampling_rate=sampling_rate,
+                steps=steps,
+                noise=noise,
+                bytes_up=bytes_up,
+                bytes_down=bytes_down,
+                cost=(party_cost(info),),
+            ),
+        )
+        for info in stage.parties
+    )
+    return Plan(
+        method, stage, budget, parties, rounds=steps, server_cost=server_cost, assumes=assumes
     )
 
 
-def required_answers(cfg: NoiseAt, stage: Stage) -> int:
-    """How many parties of a stage must answer."""
-    wanted = getattr(cfg, "min_answers", None)
-    if wanted is not None and wanted > len(stage.parties):
-        raise UserError(
-            f"min_answers={wanted} is more than the {len(stage.parties)} parties of stage "
-            f"{stage.index + 1}."
-        )
-    return wanted or len(stage.parties)
-
-
-def with_noise_placement(cfg: NoiseAt, stage: Stage, share: PartyPlan) -> PartyPlan:
-    """A party's share of a joint release, with its part of the noise and what each view counts."""
-    shares, colluding = required_answers(cfg, stage), getattr(cfg, "colluding", 1)
-    if cfg.at != NoisePlacement.DISTRIBUTED:
-        return replace(share, views=_views(cfg.at, share.event))
-    views = {View.of_sum(shares): share.event}
+def with_noise_placement(
+    cfg: NoisePlacementConfig, stage: Stage, party_plan: PartyPlan
+) -> PartyPlan:
+    """A party's part of a joint plan, with its share of the noise and the event that each view
+    can count."""
+    event, shares = party_plan.event, cfg.required_answers(stage)
+    if cfg.placement == NoisePlacement.PARTY:
+        return replace(party_plan, views={SERVER_VIEW: event})
+    if cfg.placement == NoisePlacement.AGGREGATE:
+        return replace(party_plan, views={SERVER_VIEW: disclosed(), PUBLIC_VIEW: event})
+    views, colluding = {View.of_sum(shares): event}, cfg.colluding_parties()
     if colluding and shares > 1:
         view = View(ViewKind.COLLUDING, colluding=colluding)
-        views[view] = weakened(share.event, shares, colluding)
-    return replace(share, shares=shares, views=views, bytes_up=2 * share.bytes_up)
-
-
-def _views(at: str, event: DpEvent) -> Mapping[View, DpEvent]:
-    if at == NoisePlacement.AGGREGATE:
-        return {SERVER_VIEW: disclosed(), PUBLIC_VIEW: event}
-    return {SERVER_VIEW: event}
+        views[view] = weakened(event, shares, colluding)
+    return replace(party_plan, shares=shares, views=views, bytes_up=2 * party_plan.bytes_up)
 
 
 def aggregate_parties(
-    cfg: NoiseAt,
-    plan: Plan,
-    parties: ServerContext[Any],
+    ctx: ServerContext[J],
     request: Request,
     *,
     shapes: Shapes,
     bound: float,
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
 ) -> AggregatedSum:
-    """Ask all parties of a stage for one mechanism each, of this bound on a record, and add their
-    answers up: with the noise of `noise_multiplier` once, or once a party where it is the parties'.
-    Parties may be missing as far as the settings allow."""
-    needed = required_answers(cfg, plan.stage)
-    if cfg.at == NoisePlacement.DISTRIBUTED:
-        return parties.ask_sum(
-            parties.parties, request, shapes=shapes, bound=bound, at_least=needed
-        )
-    tolerant = needed < len(parties.parties)
-    answers = parties.ask(parties.parties, request, allow_missing=tolerant, shapes=shapes)
-    if len(answers) < needed:
+    """Ask all parties of a stage for one mechanism each, and sum their releases.
+
+    The sum carries the noise once, or once per party with `noise_at=party`. Parties may be missing
+    as far as the settings allow.
+
+    Args:
+        ctx: The server's context of a joint method.
+        request: The request of this round.
+        shapes: The arrays that each party answers with.
+        bound: The L2 bound on one record's contribution.
+        noise_multiplier: The noise relative to `bound`; None: that of the plan.
+
+    Raises:
+        UserError: Fewer parties are left than must answer.
+    """
+    cfg, plan = ctx.config, ctx.plan
+    required = cfg.required_answers(plan.stage)
+    if cfg.placement == NoisePlacement.DISTRIBUTED:
+        return ctx.ask_sum(ctx.parties, request, shapes=shapes, bound=bound, at_least=required)
+    tolerant = required < len(ctx.parties)
+    releases = ctx.ask(ctx.parties, request, allow_missing=tolerant, shapes=shapes)
+    if len(releases) < required:
         raise UserError(
-            f"{len(answers)} of {len(parties.parties)} parties are left, and "
-            f"min_answers={needed} are needed to go on."
+            f"{len(releases)} of {len(ctx.parties)} parties are left, and "
+            f"min_answers={required} are needed to go on."
         )
-    sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in shapes]
-    if cfg.at == NoisePlacement.AGGREGATE:
-        sums = parties.central_noise.add(
-            sums, clip=bound, noise_multiplier=noise_multiplier, request=request
-        )
-    who = tuple(answer.party for answer in answers)
-    return AggregatedSum(dict(zip(shapes, sums, strict=True)), who)
+    sums = [torch.stack([r.arrays[name] for r in releases]).sum(0) for name in shapes]
+    if cfg.placement == NoisePlacement.AGGREGATE:
+        multiplier = noise_multiplier or plan.parties[0].noise_multiplier
+        sums = ctx.central_noise.add(sums, clip=bound, noise_multiplier=multiplier, request=request)
+    parties = tuple(release.party for release in releases)
+    return AggregatedSum(dict(zip(shapes, sums, strict=True)), parties)

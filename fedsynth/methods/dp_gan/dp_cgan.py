@@ -25,8 +25,8 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
-from fedsynth.methods.common.generator_release import GeneratorRelease, held_places, uniform_inputs
-from fedsynth.methods.common.poisson_plan import sampled_share, step_event
+from fedsynth.methods.common.generator_release import GeneratorRelease, held_classes, uniform_inputs
+from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.clipping import clipped_gradient_sum
@@ -48,7 +48,7 @@ class DPCGANConfig:
     pace: float = setting(
         1.0, "factor on the discriminator's learning rate (.1, falling to .052)", above=0
     )
-    code: int = setting(100, "length of codes", at_least=1)
+    latent: int = setting(100, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(128, "hidden units of both networks", at_least=1)
     spc: int = setting(6000, "images a class drawn from the generators", at_least=1)
 
@@ -71,7 +71,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     Config = DPCGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"hidden": 8, "code": 4},
+        "test": {"hidden": 8, "latent": 4},
         "smoke": {"steps": 300, "spc": 200},
         "laptop": {"steps": 5000, "spc": 1000},
         "paper": {},
@@ -79,10 +79,10 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
 
     def plan(self, cfg: DPCGANConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(
-            sampled_share(
+            sampled_party_plan(
                 info,
                 budget,
-                rate=cfg.sampling_rate(info),
+                sampling_rate=cfg.sampling_rate(info),
                 steps=cfg.steps,
                 noise=cfg.noise,
                 bytes_up=4 * _weights(cfg, stage, info),
@@ -96,7 +96,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     def network(self, cfg: DPCGANConfig, plan: Plan, party: int, *key: object) -> nn.Module:
         classes = len(plan.info(party).class_counts)
         with default_seed(*key):
-            return MLPGenerator(cfg.code, classes, plan.stage.data.shape, (cfg.hidden,))
+            return MLPGenerator(cfg.latent, classes, plan.stage.data.shape, (cfg.hidden,))
 
     def party(self, ctx: PartyContext[DPCGANConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
@@ -117,7 +117,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
             for step in private.rounds(cfg.steps, pair.state):
                 sums = guard.apply(mechanism, private, call=step)
                 pair.step(step, [total / expected for total in sums])
-        return self.released(guard, pair.generator)
+        return self.release_generator(guard, pair.generator)
 
 
 class _Pair:
@@ -127,7 +127,7 @@ class _Pair:
         self, cfg: DPCGANConfig, plan: Plan, party: int, generator: nn.Module, key: tuple
     ) -> None:
         self.cfg, self.key, self.generator = cfg, key, generator
-        held, self.places = held_places(plan, party)
+        held, self.places = held_classes(plan, party)
         self.classes = len(held)
         channels, height, width = plan.stage.data.shape
         inputs = channels * height * width + self.classes
@@ -154,7 +154,7 @@ class _Pair:
         """One step of the discriminator, given its noised mean gradient on real records, and one
         of the generator."""
         cfg = self.cfg
-        codes, labels = uniform_inputs(cfg.batch, cfg.code, self.classes, *self.key, number)
+        codes, labels = uniform_inputs(cfg.batch, cfg.latent, self.classes, *self.key, number)
         codes, labels = codes.to(self.places.device), labels.to(self.places.device)
         images = self.generator(codes, labels)
         rows = rows_with_labels(images, labels, self.classes)
@@ -182,5 +182,5 @@ def fake_loss(scores: Tensor, _labels: Tensor) -> Tensor:
 
 def _weights(cfg: DPCGANConfig, stage: Stage, info: PartyInfo) -> int:
     with torch.device("meta"):
-        net = MLPGenerator(cfg.code, len(info.class_counts), stage.data.shape, (cfg.hidden,))
+        net = MLPGenerator(cfg.latent, len(info.class_counts), stage.data.shape, (cfg.hidden,))
     return sum(p.numel() for p in net.parameters())

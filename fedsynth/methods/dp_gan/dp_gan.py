@@ -25,7 +25,8 @@ from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
-from fedsynth.methods.common.generator_release import GeneratorRelease, uniform_codes
+from fedsynth.methods.common.generator_release import GeneratorRelease
+from fedsynth.methods.common.generator_training import uniform_latents
 from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
@@ -51,7 +52,7 @@ class DPGANConfig:
     )
     rate: float = setting(5e-5, "RMSprop's learning rate", above=0)
     critic_steps: int = setting(5, "critic steps a generator step", at_least=1)
-    code: int = setting(100, "length of codes", at_least=1)
+    latent: int = setting(100, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(1024, "units of the generator's widest layer", at_least=8)
     spc: int = setting(6000, "images a class drawn from the generators", at_least=1)
 
@@ -67,7 +68,7 @@ class DPGANConfig:
     def generator(self, shape: Shape) -> nn.Module:
         """A generator for one class."""
         sizes = tuple(self.hidden // part for part in (8, 4, 2, 1))
-        return MLPGenerator(self.code, 1, shape, sizes, norm=True)
+        return MLPGenerator(self.latent, 1, shape, sizes, norm=True)
 
 
 class DPGAN(GeneratorRelease[DPGANConfig]):
@@ -79,7 +80,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     Config = DPGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"hidden": 16, "code": 4, "batch": 8, "rate": 1e-3, "critic_steps": 1},
+        "test": {"hidden": 16, "latent": 4, "batch": 8, "rate": 1e-3, "critic_steps": 1},
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "rate": 1e-3},
         "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "rate": 5e-4},
         "paper": {},
@@ -144,7 +145,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
                     sums = guard.apply(mechanism, private, call=step)
                     expected = q * info.class_counts[name]
                     pair.step(step, [total / expected for total in sums])
-        return self.released(guard, whole)
+        return self.release_generator(guard, whole)
 
 
 class PerClassGenerators(nn.Module):
@@ -190,7 +191,7 @@ class _Pair:
 
     def _images(self, number: int, *purpose: object) -> Tensor:
         cfg = self.cfg
-        codes = uniform_codes(cfg.batch, cfg.code, torch_generator(*self.key, number, *purpose))
+        codes = uniform_latents(cfg.batch, cfg.latent, torch_generator(*self.key, number, *purpose))
         labels = torch.zeros(cfg.batch, dtype=torch.int64)
         images: Tensor = self.generator.train()(codes.to(self.device), labels.to(self.device))
         return images.flatten(1)

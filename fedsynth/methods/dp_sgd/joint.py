@@ -2,16 +2,15 @@
 
 DP-FedSGD. In each round a party returns the clipped gradient sum of its own Poisson sample, and the
 curator takes a plain SGD step with the sum over parties, divided by the public expected size of the
-batch over all of them. With the noise added once (`at=aggregate` or `distributed`) this is DP-SGD
-on the pooled records, step by step; with `at=party` the noise is sqrt(K) times as large. See
-`methods._joint` for whom each way trusts.
+batch over all of them. With the noise added once (`noise_at=aggregate` or `distributed`) this is
+DP-SGD on the pooled records, step by step; with `noise_at=party` the noise is sqrt(K) times as
+large. `common.noise_placement` says who is trusted with which placement.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import Plan
@@ -21,7 +20,7 @@ from fedsynth.methods.common.noise_placement import (
     aggregate_parties,
     with_noise_placement,
 )
-from fedsynth.methods.common.poisson_plan import sampled_share
+from fedsynth.methods.common.poisson_plan import sampled_party_plan
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
@@ -57,10 +56,10 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
             with_noise_placement(
                 cfg,
                 stage,
-                sampled_share(
+                sampled_party_plan(
                     info,
                     budget,
-                    rate=rate,
+                    sampling_rate=rate,
                     steps=steps,
                     bytes_up=4 * floats * steps,
                     bytes_down=4 * floats * steps,
@@ -84,7 +83,7 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
             data=data,
             share=share,
             call=request.round,
-            noise_at=NoisePlacement(cfg.at),
+            noise_at=cfg.placement,
         )
         names = [name for name, _ in net.named_parameters()]
         return guard.release(dict(zip(names, sums, strict=True)))
@@ -97,8 +96,6 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
         expected = share.sampling_rate * sum(info.records for info in plan.stage.parties)
         for step in ctx.rounds(share.steps, dict(state)):
             total = aggregate_parties(
-                cfg,
-                plan,
                 ctx,
                 Request("gradient", step, arrays=state),
                 shapes={name: value.shape for name, value in state.items()},

@@ -16,7 +16,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
-from fedsynth.methods.common.poisson_plan import sampled_share, step_event
+from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
@@ -53,10 +53,10 @@ class DPSGD(Method[DPSGDConfig]):
         self, cfg: DPSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
     ) -> PartyPlan:
         steps = cfg.steps(info.records)
-        return sampled_share(
+        return sampled_party_plan(
             info,
             budget,
-            rate=cfg.sampling_rate(info.records),
+            sampling_rate=cfg.sampling_rate(info.records),
             steps=steps,
             bytes_up=model_bytes,
             bytes_down=model_bytes,

@@ -1,8 +1,9 @@
-"""A small set out of a large one that is released already: optimised, not drawn. Post-processing.
+"""Condensation of a set that is released already: few optimised images in place of many drawn ones.
 
-`features` moves the images of a class so that random networks see on average what they see in the
-large set (`_distribution`); `gradients` so that all of them together teach a fresh network what the
-large set would teach it (`_matching`). Both start from images of the large set.
+`features` moves the images of a class so that random networks give them, on average, the features
+they give the large set (`distribution_matching`); `gradients` so that all of them together give a
+fresh network the gradient that the large set gives it (`psg.gradient_matching`). Both start from
+images of the large set, and both are post-processing.
 """
 
 from __future__ import annotations
@@ -21,125 +22,137 @@ from fedsynth.nn.per_example.gradients import loss_and_gradients
 
 NONE, FEATURES, GRADIENTS = "none", "features", "gradients"
 WAYS = (NONE, FEATURES, GRADIENTS)
-SHOWN = 64  # images of a class of the large set in one step
-FEATURE_RATE = 0.2  # of the images, each of which is one of `spc` in a mean
-GRADIENT_RATE = 0.2
-UPDATES = 3  # image steps for one gradient of the large set
+BATCH_PER_CLASS = 64  # images of a class of the large set in one step
+FEATURE_LEARNING_RATE = 0.2  # of the images, each of which is one of `spc` in a mean
+GRADIENT_LEARNING_RATE = 0.2
+UPDATES = 3  # image steps per gradient of the large set
 
 
 @dataclass(frozen=True)
 class CondensationConfig:
-    """How few images are made of many."""
+    """The settings of a condensation."""
 
     way: str  # features or gradients
     spc: int
     steps: int
-    width: int  # of the networks that look
+    width: int  # of the random networks
 
     def cost(self, classes: int) -> tuple[ComputeCost, ...]:
-        """What it computes; the images of the large set only go forward."""
+        """Its work; the images of the large set need no backward pass."""
         images = self.spc * classes
         if self.way == GRADIENTS:
             return (ComputeCost("match", self.width, images, self.steps * UPDATES),)
-        return (ComputeCost("train", self.width, images + classes * SHOWN // 3, self.steps),)
-
-    def of(
-        self,
-        large: SyntheticSet,
-        data: DatasetInfo,
-        *,
-        key: tuple[object, ...],
-        device: torch.device,
-    ) -> SyntheticSet:
-        """`spc` images of every class that the large set has, as bytes, with its labels."""
-        places = {
-            name: torch.nonzero(large.labels == name).flatten()
-            for name in large.labels.unique().tolist()
-        }
-        first = torch.cat([_some(mine, self.spc) for mine in places.values()])
-        start = large.pixels()[first]
-        match = _by_gradients if self.way == GRADIENTS else _by_features
-        made = match(self, large, places, start, data, key=(*key, self.way), device=device)
-        images = (made.pixels().clamp(0, 1) * 255).round().to(torch.uint8)
-        return SyntheticSet(images, made.labels)
+        batch = images + classes * BATCH_PER_CLASS // 3
+        return (ComputeCost("train", self.width, batch, self.steps),)
 
 
-def _some(places: torch.Tensor, n: int) -> torch.Tensor:
-    """The first n of them, over again where there are fewer."""
-    return places.repeat(-(-n // len(places)))[:n]
+def condense(
+    cfg: CondensationConfig,
+    large: SyntheticSet,
+    data: DatasetInfo,
+    *,
+    key: tuple[object, ...],
+    device: torch.device,
+) -> SyntheticSet:
+    """Make `spc` images of every class of the large set, as bytes, with its labels.
+
+    Args:
+        cfg: The settings.
+        large: The large set, which is public.
+        data: The public facts of the data set.
+        key: The key of public randomness.
+        device: The device to compute on.
+    """
+    members = {
+        label: torch.nonzero(large.labels == label).flatten()
+        for label in large.labels.unique().tolist()
+    }
+    first = torch.cat([_repeated(indices, cfg.spc) for indices in members.values()])
+    start = large.pixels()[first]
+    match = _by_gradients if cfg.way == GRADIENTS else _by_features
+    small = match(cfg, large, members, start, data, key=(*key, cfg.way), device=device)
+    images = (small.pixels().clamp(0, 1) * 255).round().to(torch.uint8)
+    return SyntheticSet(images, small.labels)
 
 
-def _within_pixels(moved: CondensedImages | MatchedImages) -> None:
-    """Put back what has left the range of a byte, from where rounding would only undo it."""
+def _repeated(indices: torch.Tensor, n: int) -> torch.Tensor:
+    """The first n indices, repeated from the start where there are fewer."""
+    return indices.repeat(-(-n // len(indices)))[:n]
+
+
+def _clamp_to_bytes(moved: CondensedImages | MatchedImages) -> None:
+    """Clamp the images to the range of a byte, outside of which rounding would undo a step."""
     black, white = (moved.scale.to_network(torch.tensor([[[[end]]]])) for end in (0.0, 1.0))
     moved.images = moved.images.clamp(black.to(moved.images), white.to(moved.images))
 
 
 def _by_features(
-    how: CondensationConfig,
+    cfg: CondensationConfig,
     large: SyntheticSet,
-    places: Mapping[int, torch.Tensor],
+    members: Mapping[int, torch.Tensor],
     start: torch.Tensor,
     data: DatasetInfo,
     *,
     key: tuple[object, ...],
     device: torch.device,
 ) -> SyntheticSet:
-    cfg = DistributionConfig(
-        spc=how.spc,
-        iterations=how.steps,
-        image_rate=FEATURE_RATE * how.spc,
-        image_rate_end=0.0,
-        width=how.width,
+    settings = DistributionConfig(
+        spc=cfg.spc,
+        iterations=cfg.steps,
+        image_learning_rate=FEATURE_LEARNING_RATE * cfg.spc,
+        image_learning_rate_end=0.0,
+        width=cfg.width,
     )
-    condensed = CondensedImages(cfg, data, list(places), key, device)
+    condensed = CondensedImages(settings, data, list(members), key, device)
     condensed.images = condensed.scale.to_network(start).to(device)
-    scale = torch.full((len(places),), 1 / how.spc)
-    for number in range(how.steps):
+    scale = torch.full((len(members),), 1 / cfg.spc)
+    for number in range(cfg.steps):
         step, generator = condensed.step(number), torch_generator(*key, "shown", number)
-        shown = [
-            mine[torch.randint(0, len(mine), (SHOWN,), generator=generator)]
-            for mine in places.values()
-        ]
-        chosen = torch.cat(shown)
-        pixels = SyntheticSet(large.images[chosen], large.labels[chosen]).pixels().to(device)
-        rows = condensed.real_rows(step, pixels, large.labels[chosen])
-        condensed.match(step, rows.view(len(places), SHOWN, -1).mean(1), scale, bound=None)
-        _within_pixels(condensed)
+        batch = torch.cat(
+            [
+                indices[torch.randint(0, len(indices), (BATCH_PER_CLASS,), generator=generator)]
+                for indices in members.values()
+            ]
+        )
+        pixels = SyntheticSet(large.images[batch], large.labels[batch]).pixels().to(device)
+        rows = condensed.real_rows(step, pixels, large.labels[batch])
+        means = rows.view(len(members), BATCH_PER_CLASS, -1).mean(1)
+        condensed.match(step, means, scale, bound=None)
+        _clamp_to_bytes(condensed)
     return condensed.result()
 
 
 def _by_gradients(
-    how: CondensationConfig,
+    cfg: CondensationConfig,
     large: SyntheticSet,
-    places: Mapping[int, torch.Tensor],
+    members: Mapping[int, torch.Tensor],
     start: torch.Tensor,
     data: DatasetInfo,
     *,
     key: tuple[object, ...],
     device: torch.device,
 ) -> SyntheticSet:
-    cfg = MatchingConfig(
-        spc=how.spc,
-        runs=how.steps,
+    settings = MatchingConfig(
+        spc=cfg.spc,
+        runs=cfg.steps,
         outer=1,
         inner=0,
         batches=1,
-        image_rate=GRADIENT_RATE,
+        image_learning_rate=GRADIENT_LEARNING_RATE,
         updates=UPDATES,
-        width=how.width,
+        width=cfg.width,
     )
-    matched = MatchedImages(cfg, data, list(places), key, device)
+    matched = MatchedImages(settings, data, list(members), key, device)
     matched.images = matched.scale.to_network(start).to(device)
 
     def gradient(net: torch.nn.Module, call: int) -> list[torch.Tensor]:
-        generator = torch_generator(*key, "shown", call)
-        chosen = torch.randint(0, len(large.labels), (SHOWN * len(places),), generator=generator)
-        part = SyntheticSet(large.images[chosen], large.labels[chosen])
+        generator, size = torch_generator(*key, "shown", call), (BATCH_PER_CLASS * len(members),)
+        batch = torch.randint(0, len(large.labels), size, generator=generator)
+        part = SyntheticSet(large.images[batch], large.labels[batch])
         images = matched.scale.to_network(part.pixels()).to(device)
         return loss_and_gradients(net, images, part.labels.to(device))[1]
 
-    for run in range(how.steps):
+    for run in range(cfg.steps):
         match_run(matched, run, gradient)
-        _within_pixels(matched)
+        _clamp_to_bytes(matched)
     return matched.result()

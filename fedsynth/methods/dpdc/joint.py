@@ -1,11 +1,12 @@
-"""Joint NDPDC: the curator owns the images, the parties answer with clipped feature sums.
+"""Joint NDPDC: the server holds one set of images, and the parties answer with feature sums.
 
-NDPDC as a conversation (section on several owners in Zheng and Li, worked out here): in every step
-the curator names a round; its random network and the augmentation of each class follow from public
-randomness, so nothing large goes out. Every party embeds its own Poisson sample of each class, at
-the rate that draws L records of the class from all parties together, and returns the clipped sums;
-the images follow the sum over parties. A party answers for every class of the stage, also for those
-it does not hold, so that what it answers does not tell. Who adds the noise: see `methods._joint`.
+NDPDC for several data holders (a section of Zheng and Li, worked out here). In every step the
+server names a round; its random network and the augmentation of each class follow from public
+randomness, so requests are small. Every party embeds its own Poisson sample of each class, at the
+rate that draws L records of the class from all parties together, and returns the clipped sums; the
+images follow the sum over parties. A party answers for every class of the stage, also for those
+that it does not hold, so the form of its answer does not tell which it holds.
+`common.noise_placement` says who adds the noise.
 """
 
 from __future__ import annotations
@@ -17,24 +18,19 @@ from functools import partial
 
 import torch
 
-from fedsynth.core.enums import DataKind, NoisePlacement
+from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.noise_placement import (
     JointConfig,
     aggregate_parties,
-    with_noise_placement,
+    sampled_joint_plan,
 )
-from fedsynth.methods.common.poisson_plan import sampled_share
-from fedsynth.methods.dpdc.distribution_matching import (
-    CondensedImages,
-    Step,
-    class_rates,
-    expected_records,
-    refuse_what_cannot_be_seen,
-)
+from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS
+from fedsynth.methods.common.poisson_plan import class_rates, expected_records
+from fedsynth.methods.dpdc.distribution_matching import CondensedImages, Step, check_network
 from fedsynth.methods.dpdc.ndpdc import NDPDC, NDPDCConfig
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.sums import ClassSums
@@ -42,15 +38,15 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 
 @dataclass(frozen=True)
 class NDPDCJointConfig(JointConfig, NDPDCConfig):
-    """NDPDC's settings, where the noise is added, and who may be missing. The group is one over
-    all parties."""
+    """NDPDC's settings, whose group is drawn from all parties together, and those of joint
+    methods."""
 
 
 class NDPDCJoint(Method[NDPDCJointConfig]):
-    """A conversation of I rounds about one set of images."""
+    """A joint release of one set of images in I rounds."""
 
     name = "ndpdc_joint"
-    summary = "NDPDC as a conversation: one set, matched to the sum of all parties' feature sums"
+    summary = "Joint NDPDC: one set, matched to the sum of all parties' feature sums"
     source = "this project, after Zheng and Li"
     paper_convention = NDPDC.paper_convention
     kinds = (DataKind.IMAGE, DataKind.TABLE)
@@ -58,93 +54,77 @@ class NDPDCJoint(Method[NDPDCJointConfig]):
     presets = NDPDC.presets
 
     def plan(self, cfg: NDPDCJointConfig, stage: Stage, budget: Budget) -> Plan:
-        refuse_what_cannot_be_seen(cfg, stage.data)
-        rate = max(class_rates(cfg.group, together(stage.parties)).values())
+        check_network(cfg, stage.data)
+        rate = max(class_rates(cfg.group, combined(stage.parties)).values())
         width = CondensedImages(cfg, stage.data, (), ("width",)).width
         classes = len(stage.classes)
-        parties = tuple(
-            with_noise_placement(
-                cfg,
-                stage,
-                sampled_share(
-                    info,
-                    budget,
-                    rate=rate,
-                    steps=cfg.iterations,
-                    noise=cfg.noise,
-                    bytes_up=4 * classes * width * cfg.iterations,
-                    cost=(
-                        ComputeCost(
-                            "train", cfg.width, round(rate * info.records / 3), cfg.iterations
-                        ),
-                    ),
-                ),
-            )
-            for info in stage.parties
-        )
-        return Plan(
+        return sampled_joint_plan(
             self.name,
+            cfg,
             stage,
             budget,
-            parties,
-            rounds=cfg.iterations,
+            sampling_rate=rate,
+            steps=cfg.iterations,
+            noise=cfg.noise,
+            bytes_up=4 * classes * width * cfg.iterations,
+            party_cost=lambda info: ComputeCost(
+                "train", cfg.width, round(rate * info.records / 3), cfg.iterations
+            ),
             server_cost=(ComputeCost("train", cfg.width, classes * cfg.spc, cfg.iterations),),
-            assumes=("the number of records of each class at each party",),
+            assumes=(PARTY_CLASS_COUNTS,),
         )
 
     def party(self, ctx: PartyContext[NDPDCJointConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        share, stage = plan.of(private.info.party), plan.stage
-        classes, key = tuple(sorted(stage.classes)), _key(request.numbers["seed"], stage)
-        images, step, width = _public_step(
-            cfg, stage.data, classes, key, device=guard.device, number=request.round
+        cfg, stage = ctx.config, ctx.plan.stage
+        step = _public_step(
+            cfg,
+            stage.data,
+            tuple(sorted(stage.classes)),
+            ctx.plan.random_key(request.numbers["seed"]),
+            device=ctx.device,
+            number=request.round,
         )
         mechanism = ClassSums(
-            contribution=partial(images.real_rows, step),
-            width=width,
+            contribution=partial(step.images.real_rows, step.step),
+            width=step.images.width,
             clip=cfg.clip,
-            noise_multiplier=share.noise_multiplier,
-            sampling_rates=class_rates(cfg.group, together(stage.parties)),
+            noise_multiplier=ctx.party_plan.noise_multiplier,
+            sampling_rates=class_rates(cfg.group, combined(stage.parties)),
         )
-        (sums,) = guard.apply(
-            mechanism, private, call=request.round, noise_at=NoisePlacement(cfg.at)
-        )
-        return guard.release({"sums": sums})
+        (sums,) = ctx.guard.apply(mechanism, ctx.data, call=request.round, noise_at=cfg.placement)
+        return ctx.guard.release({"sums": sums})
 
-    def serve(self, ctx: ServerContext[NDPDCJointConfig]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
-        stage, key = plan.stage, _key(ctx.seed, plan.stage)
-        rates = class_rates(cfg.group, together(stage.parties))
+    def serve(self, ctx: ServerContext[NDPDCJointConfig]) -> SyntheticSet:
+        cfg, stage = ctx.config, ctx.plan.stage
+        rates = class_rates(cfg.group, combined(stage.parties))
+        key = ctx.plan.random_key(ctx.seed)
         condensed = CondensedImages(cfg, stage.data, rates, key, ctx.device)
         shapes = {"sums": (len(rates), condensed.width)}
         for number in ctx.rounds(cfg.iterations, condensed.state):
-            total = aggregate_parties(
-                cfg,
-                plan,
-                ctx,
-                Request("features", number, numbers={"seed": ctx.seed}),
-                shapes=shapes,
-                bound=cfg.clip,
-                noise_multiplier=plan.parties[0].noise_multiplier,
-            )
-            there = together([f for f in stage.parties if f.party in total.parties])
-            scale = expected_records(rates, there) / cfg.spc
+            request = Request("features", number, numbers={"seed": ctx.seed})
+            total = aggregate_parties(ctx, request, shapes=shapes, bound=cfg.clip)
+            present = combined([info for info in stage.parties if info.party in total.parties])
+            scale = expected_records(rates, present) / cfg.spc
             sums = total.arrays["sums"].to(ctx.device)
             condensed.match(condensed.step(number), sums, scale, cfg.clip)
         return condensed.result()
 
 
-def together(parties: Sequence[PartyInfo]) -> PartyInfo:
-    """What is public about all these parties as if they were one."""
+def combined(parties: Sequence[PartyInfo]) -> PartyInfo:
+    """The public facts of several parties as if they were one."""
     counts: dict[int, int] = {}
     for info in parties:
-        for name, count in info.class_counts.items():
-            counts[name] = counts.get(name, 0) + count
+        for label, count in info.class_counts.items():
+            counts[label] = counts.get(label, 0) + count
     return PartyInfo(-1, sum(info.records for info in parties), counts)
 
 
-def _key(seed: object, stage: Stage) -> tuple[object, ...]:
-    return (seed, NDPDCJoint.name, stage.index)
+@dataclass(frozen=True)
+class _PublicStep:
+    """The public part of one step."""
+
+    images: CondensedImages
+    step: Step
 
 
 @functools.lru_cache(maxsize=8)
@@ -156,7 +136,7 @@ def _public_step(
     *,
     device: torch.device,
     number: int,
-) -> tuple[CondensedImages, Step, int]:
-    """What is public about a step: kept, because many parties of one worker are asked about it."""
+) -> _PublicStep:
+    """The public part of step `number`; cached, because one worker serves many parties."""
     images = CondensedImages(cfg, data, classes, key, device)
-    return images, images.step(number), images.width
+    return _PublicStep(images, images.step(number))

@@ -1,11 +1,12 @@
 """NDPDC: synthetic images whose features, under random networks, resemble noised class sums.
 
-Zheng, Li: "Differentially Private Dataset Condensation" (nonlinear form). In every step a fresh
+Zheng, Li, "Differentially Private Dataset Condensation" (nonlinear form). In every step a fresh
 random network embeds a Poisson group of each class, features are clipped to G and summed, Gaussian
-noise is added, and the class's synthetic images follow the sum. Images are augmented before they
-are clipped, so a record's influence stays within G. Where the published program draws its noise
-from a generator that its augmentation has just seeded with a small number, this draws the two from
-different sources.
+noise is added, and the class's synthetic images follow the sum. Images are augmented before their
+features are clipped, so the influence of a record stays within G.
+
+Departure from the paper: its program draws the noise from a generator that its augmentation has
+just seeded with a small number; here noise and augmentation come from different sources.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod, set_bytes
+from fedsynth.methods.common.poisson_plan import (
+    class_rates,
+    expected_records,
+    sampled_party_plan,
+    step_event,
+)
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
-    class_rates,
-    expected_records,
-    refuse_what_cannot_be_seen,
+    check_network,
 )
-from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.psg.gradient_matching import set_bytes
-from fedsynth.methods.psg.psg import pooled
-from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
@@ -45,70 +47,56 @@ class NDPDCConfig(DistributionConfig):
     )
 
 
-class NDPDC(Method[NDPDCConfig]):
-    """One-shot: the party runs the whole loop and releases its images."""
+class NDPDC(OneShotMethod[NDPDCConfig]):
+    """The party runs the whole loop and releases its images."""
 
     name = "ndpdc"
     summary = "Images matched to clipped, noised feature sums of random networks"
     source = "Zheng and Li, Differentially Private Dataset Condensation (NDPDC)"
     paper_convention = "rdp_improved_2000"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
+    assumes = (PARTY_CLASS_COUNTS,)
     Config = NDPDCConfig
     presets = {
-        "smoke": {"width": 32, "image_rate": 10.0, "iterations": 20},
-        "laptop": {"width": 32, "image_rate": 10.0, "iterations": 400},
+        "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 20},
+        "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 400},
         "paper": {},
     }
 
-    def plan(self, cfg: NDPDCConfig, stage: Stage, budget: Budget) -> Plan:
-        refuse_what_cannot_be_seen(cfg, stage.data)
-        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
-        assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, stage, budget, parties, assumes=assumes)
+    def check(self, cfg: NDPDCConfig, data: DatasetInfo) -> None:
+        check_network(cfg, data)
 
-    def _party_plan(
+    def party_plan(
         self, cfg: NDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        rate = max(class_rates(cfg.group, info).values())
-        noise = cfg.noise or poisson_gaussian_multiplier(
-            rate, cfg.iterations, budget.epsilon, budget.delta, budget.accounting
-        )
-        held = len(info.class_counts)
-        images = held * (cfg.spc + cfg.group // 3)  # the real ones go forward only
-        return PartyPlan(
-            info.party,
-            info.records,
-            event=repeated(poisson(rate, gaussian(noise)), cfg.iterations),
-            sampling_rate=rate,
+        classes = len(info.class_counts)
+        images = classes * (cfg.spc + cfg.group // 3)  # real images need no backward pass
+        return sampled_party_plan(
+            info,
+            budget,
+            sampling_rate=max(class_rates(cfg.group, info).values()),
             steps=cfg.iterations,
-            noise_multiplier=noise,
-            bytes_up=set_bytes(stage, held, cfg.spc),
+            noise=cfg.noise,
+            bytes_up=set_bytes(stage, classes, cfg.spc),
             cost=(ComputeCost("train", cfg.width, images, cfg.iterations),),
         )
 
-    def party(self, ctx: PartyContext[NDPDCConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        share, info = plan.of(private.info.party), private.info
-        rates = class_rates(cfg.group, info)
-        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
-        condensed = CondensedImages(cfg, plan.stage.data, rates, key, guard.device)
-        scale = expected_records(rates, info) / cfg.spc
+    def synthesize(self, ctx: PartyContext[NDPDCConfig], request: Request) -> SyntheticSet:
+        cfg, plan = ctx.config, ctx.party_plan
+        rates = class_rates(cfg.group, ctx.info)
+        condensed = CondensedImages(cfg, ctx.dataset, rates, ctx.random_key(request), ctx.device)
+        scale = expected_records(rates, ctx.info) / cfg.spc
         width = condensed.width
-        event = poisson(share.sampling_rate, gaussian(share.noise_multiplier))
-        with guard.reserve(event, cfg.iterations):
-            for number in private.rounds(cfg.iterations, condensed.state):
+        with ctx.guard.reserve(step_event(plan), cfg.iterations):
+            for number in ctx.data.rounds(cfg.iterations, condensed.state):
                 step = condensed.step(number)
                 mechanism = ClassSums(
                     contribution=partial(condensed.real_rows, step),
                     width=width,
                     clip=cfg.clip,
-                    noise_multiplier=share.noise_multiplier,
+                    noise_multiplier=plan.noise_multiplier,
                     sampling_rates=rates,
                 )
-                (real,) = guard.apply(mechanism, private, call=number)
+                (real,) = ctx.guard.apply(mechanism, ctx.data, call=number)
                 condensed.match(step, real, scale, cfg.clip)
-        result = condensed.result()
-        return guard.release(result)
-
-    def serve(self, ctx: ServerContext[NDPDCConfig]) -> Outcome:
-        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))
+        return condensed.result()

@@ -1,7 +1,8 @@
 """Distribution matching without noise: NDPDC's loop on exact mean features.
 
-A non-private reference: how far the loop itself gets. The guard discloses the records, the ledger
-says epsilon = infinity.
+A non-private reference (Zhao, Bilen, "Dataset Condensation with Distribution Matching", 2023) that
+tells the effect of the loop from that of clipping and noise. Records are disclosed; the ledger says
+epsilon = infinity.
 """
 
 from __future__ import annotations
@@ -11,22 +12,18 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Budget, ComputeCost, Stage
+from fedsynth.core.types import ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
-    Step,
-    refuse_what_cannot_be_seen,
+    check_network,
 )
-from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.psg.gradient_matching import set_bytes
-from fedsynth.methods.psg.psg import pooled
-from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.party_data import Records
 
 
@@ -34,70 +31,51 @@ from fedsynth.privacy.party_data import Records
 class DMConfig(DistributionConfig):
     """Distribution matching's settings; the defaults are the published ones."""
 
-    iterations: int = setting(20000, "fresh networks, a step of the images each", at_least=1)
+    iterations: int = setting(20000, "fresh networks, one step of the images each", at_least=1)
     batch: int = setting(256, "real records of a class in a step", at_least=1)
 
 
-class DM(Method[DMConfig]):
+class DM(NonPrivateReference[DMConfig]):
     """NDPDC with no clipping and no noise."""
 
     name = "dm"
     summary = "NOT private: NDPDC's loop on exact mean features, to tell the loop from the noise"
     source = "Zhao and Bilen 2023, Dataset Condensation with Distribution Matching"
-    private = False
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = DMConfig
     presets = {
-        "smoke": {"width": 32, "image_rate": 10.0, "iterations": 10, "batch": 64},
-        "laptop": {"width": 32, "image_rate": 10.0, "iterations": 300, "batch": 64},
+        "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 10, "batch": 64},
+        "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 300, "batch": 64},
         "paper": {},
     }
 
-    def plan(self, cfg: DMConfig, stage: Stage, budget: Budget) -> Plan:
-        def share(party: int, records: int, held: int) -> PartyPlan:
-            images = held * (cfg.spc + cfg.batch // 3)  # the real ones go forward only
-            return PartyPlan(
-                party,
-                records,
-                disclosed(),
-                steps=cfg.iterations,
-                bytes_up=set_bytes(stage, held, cfg.spc),
-                cost=(ComputeCost("train", cfg.width, images, cfg.iterations),),
-            )
+    def check(self, cfg: DMConfig, data: DatasetInfo) -> None:
+        check_network(cfg, data)
 
-        refuse_what_cannot_be_seen(cfg, stage.data)
-        parties = tuple(share(f.party, f.records, len(f.class_counts)) for f in stage.parties)
-        return Plan(self.name, stage, budget, parties)
+    def set_size(self, cfg: DMConfig, stage: Stage, info: PartyInfo) -> int:
+        return set_bytes(stage, len(info.class_counts), cfg.spc)
 
-    def party(self, ctx: PartyContext[DMConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        records, info = guard.disclose(private), private.info
-        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
-        classes = sorted(info.class_counts)
-        condensed = CondensedImages(cfg, plan.stage.data, classes, key, guard.device)
+    def work(self, cfg: DMConfig, info: PartyInfo) -> tuple[int, tuple[ComputeCost, ...]]:
+        images = len(info.class_counts) * (cfg.spc + cfg.batch // 3)  # no backward pass for real
+        return cfg.iterations, (ComputeCost("train", cfg.width, images, cfg.iterations),)
+
+    def synthesize_from(
+        self, ctx: PartyContext[DMConfig], request: Request, records: Records
+    ) -> SyntheticSet:
+        cfg, classes = ctx.config, sorted(ctx.info.class_counts)
+        key = ctx.random_key(request)
+        condensed = CondensedImages(cfg, ctx.dataset, classes, key, ctx.device)
         scale = torch.full((len(classes),), 1 / cfg.spc)
-        for number in private.rounds(cfg.iterations, condensed.state):
-            step = condensed.step(number)
-            real = self._means(cfg, condensed, step, number, records)
-            condensed.match(step, real, scale, bound=None)
-        result = condensed.result()
-        return guard.release(result)
-
-    @staticmethod
-    def _means(
-        cfg: DMConfig, condensed: CondensedImages, step: Step, number: int, records: Records
-    ) -> torch.Tensor:
-        """The mean features of a batch of each class, drawn without replacement."""
-        generator = torch_generator(*condensed.key, "batch", number)
-        chosen = []
-        for name in condensed.classes:
-            mine = torch.nonzero(records.labels == name).flatten()
-            chosen.append(mine[torch.randperm(len(mine), generator=generator)[: cfg.batch]])
-        everyone = torch.cat(chosen)
-        pixels = records.pixels(everyone).to(condensed.images.device)
-        rows = condensed.real_rows(step, pixels, records.labels[everyone])
-        sizes = [len(part) for part in chosen]
-        return torch.stack([part.mean(0) for part in rows.split(sizes)])
-
-    def serve(self, ctx: ServerContext[DMConfig]) -> Outcome:
-        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))
+        members = [torch.nonzero(records.labels == label).flatten() for label in classes]
+        for number in ctx.data.rounds(cfg.iterations, condensed.state):
+            step, generator = condensed.step(number), torch_generator(*key, "batch", number)
+            batches = [
+                indices[torch.randperm(len(indices), generator=generator)[: cfg.batch]]
+                for indices in members
+            ]
+            batch = torch.cat(batches)
+            pixels = records.pixels(batch).to(ctx.device)
+            rows = condensed.real_rows(step, pixels, records.labels[batch])
+            means = [part.mean(0) for part in rows.split([len(indices) for indices in batches])]
+            condensed.match(step, torch.stack(means), scale, bound=None)
+        return condensed.result()

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import DatasetInfo
+from fedsynth.methods.common.generator_release import load_state_vector
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
 from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
-from fedsynth.methods.gs_wgan.generator import load_state_vector, new_generator
+from fedsynth.methods.gs_wgan.generator import new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients

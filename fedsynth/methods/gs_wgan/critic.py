@@ -20,13 +20,9 @@ from torch import Tensor, nn
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import DatasetInfo, Shape
+from fedsynth.methods.common.generator_release import load_state_vector, state_vector
 from fedsynth.methods.gs_wgan.config import CriticConfig
-from fedsynth.methods.gs_wgan.generator import (
-    draw_inputs,
-    load_state_vector,
-    new_generator,
-    state_vector,
-)
+from fedsynth.methods.gs_wgan.generator import draw_inputs, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
 from fedsynth.privacy.party_data import PartyData, Records

@@ -32,21 +32,6 @@ def new_generator(
     return make_generator(build, latent, classes, data, *key)
 
 
-def state_vector(net: nn.Module) -> Tensor:
-    """All weights and buffers of a network as one vector: quicker to send than many tensors."""
-    tensors = [*net.parameters(), *net.buffers()]
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu()
-
-
-@torch.no_grad()
-def load_state_vector(net: nn.Module, vector: Tensor) -> None:
-    """Set the weights and buffers of a network to those of a `state_vector`."""
-    tensors = [*net.parameters(), *net.buffers()]
-    pieces = vector.split([tensor.numel() for tensor in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.copy_(piece.view_as(tensor))
-
-
 def draw_latents(n: int, latent: int, generator: torch.Generator) -> Tensor:
     """Latent vectors of independent fair bits."""
     return torch.randint(0, 2, (n, latent), generator=generator).float()

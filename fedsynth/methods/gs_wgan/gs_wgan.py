@@ -38,14 +38,10 @@ from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.methods.common.generator_release import state_vector
 from fedsynth.methods.gs_wgan.client import GSWGANClient
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
-from fedsynth.methods.gs_wgan.generator import (
-    ARCHITECTURES,
-    GeneratorTrainer,
-    new_generator,
-    state_vector,
-)
+from fedsynth.methods.gs_wgan.generator import ARCHITECTURES, GeneratorTrainer, new_generator
 from fedsynth.methods.gs_wgan.schedule import ParticipationSchedule, SubsetTurn
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.gan.critics import ProjectionCritic

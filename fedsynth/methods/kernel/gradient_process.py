@@ -1,14 +1,14 @@
-"""Gaussian process noise for slopes of a kernel mean embedding, exactly, in finitely many numbers.
+"""Gaussian process noise for gradients of a kernel mean embedding, exact in finitely many numbers.
 
 Let f = sum_i k(x_i, .) be the embedding of a sample, k a mixture of Gaussian kernels with
 k(x, x) = 1. A Gaussian process with covariance k, added to f, makes all of f private at once: one
-record more or less moves f by norm one in the space of k. What a generator needs of f are its
-slopes at its own images y_1..y_m, and there the process is a Gaussian vector whose covariance C is
-known. So the release is L (sum_i L^-1 s_i + noise) with C = L L' and s_i the slopes of k(x_i, .):
-rows L^-1 s_i have norm at most one, whatever x_i is, and this is what the guard clips them to.
+record more or less changes f by norm one in the space of k. A generator needs only the gradients of
+f at its own images y_1..y_m, and there the process is a Gaussian vector whose covariance C is
+known. So the release is L (sum_i L^-1 s_i + noise) with C = L L' and s_i the gradients of
+k(x_i, .): rows L^-1 s_i have norm at most one, whatever x_i is, and the guard clips them to that.
 
 C has m d rows, but in the directions in which the y do not differ it is the same small matrix for
-each; `SlopeNoise` factors that one and the part inside the span of the y apart.
+each; `GradientNoise` factors that one and the part inside the span of the y separately.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from torch import Tensor
 RIDGE = 1e-6  # independent noise on top, relative, so that near duplicates can be factored
 
 
-class SlopeNoise:
-    """The factored covariance of a process's slopes at public points [m, d]."""
+class GradientNoise:
+    """The factored covariance of a process's gradients at public points [m, d]."""
 
-    def __init__(self, points: Tensor, lengths: Sequence[float]) -> None:
-        """`lengths` are the length scales of the kernel's equal parts."""
-        self.squares = torch.tensor([float(length) ** 2 for length in lengths])
+    def __init__(self, points: Tensor, scales: Sequence[float]) -> None:
+        """`scales` are the length scales of the kernel's equal parts."""
+        self.squares = torch.tensor([float(scale) ** 2 for scale in scales])
         self.points = points.detach().double()
         m, d = self.points.shape
-        away = self.points - self.points[0]
-        self.inside = torch.linalg.qr(away[1:].T)[0]  # [d, r], spans all differences
-        places = away @ self.inside
-        apart = places[:, None, :] - places[None, :, :]
+        differences = self.points - self.points[0]
+        self.span = torch.linalg.qr(differences[1:].T)[0]  # [d, r], spans all differences
+        coordinates = differences @ self.span
+        apart = coordinates[:, None, :] - coordinates[None, :, :]
         parts = self._parts(apart.square().sum(-1))
         outside = (parts / self._column(parts)).sum(0)
-        r = places.shape[1]
+        r = coordinates.shape[1]
         outer = torch.einsum("lmn,mna,mnb->manb", parts / self._column(parts) ** 2, apart, apart)
-        within = outside[:, None, :, None] * torch.eye(r).double()[None, :, None, :] - outer
-        self.across = _factor(outside)
-        self.along = _factor(within.reshape(m * r, m * r))
-        self.places, self.width = places, m * (r + d)
+        inside = outside[:, None, :, None] * torch.eye(r).double()[None, :, None, :] - outer
+        self.outside = _factor(outside)
+        self.inside = _factor(inside.reshape(m * r, m * r))
+        self.coordinates, self.width = coordinates, m * (r + d)
 
     def rows(self, records: Tensor) -> Tensor:
-        """The whitened slopes of k(x, .) for records x [n, d]: norm at most one."""
+        """The whitened gradients of k(x, .) for records x [n, d]: norm at most one."""
         x = records.to(self.points) - self.points[0]
-        a = x @ self.inside
-        rest = x - a @ self.inside.T
-        apart = a[:, None, :] - self.places
+        a = x @ self.span
+        rest = x - a @ self.span.T
+        apart = a[:, None, :] - self.coordinates
         squares = apart.square().sum(-1) + rest.square().sum(-1, keepdim=True)
         parts = self._parts(squares)
-        steep = (parts / self._column(parts)).sum(0)
-        along = _solve(self.along, (steep[:, :, None] * apart).flatten(1))
-        across = _solve(self.across, steep)[:, :, None] * rest[:, None, :]
-        return torch.cat([along, across.flatten(1)], dim=1).to(records.dtype)
+        factors = (parts / self._column(parts)).sum(0)
+        inside = _solve(self.inside, (factors[:, :, None] * apart).flatten(1))
+        outside = _solve(self.outside, factors)[:, :, None] * rest[:, None, :]
+        return torch.cat([inside, outside.flatten(1)], dim=1).to(records.dtype)
 
-    def slopes(self, released: Tensor) -> Tensor:
-        """The slopes of the noised embedding at the points, [m, d], from what was released."""
+    def gradients(self, released: Tensor) -> Tensor:
+        """The gradients of the noised embedding at the points, [m, d], from a release of rows."""
         m, d = self.points.shape
-        r = self.places.shape[1]
-        found = released.to(self.points)
-        along = (self.along @ found[: m * r]).view(m, r) @ self.inside.T
-        across = self.across @ found[m * r :].view(m, d)
-        across = across - (across @ self.inside) @ self.inside.T
-        return (along + across).to(released.dtype)
+        r = self.coordinates.shape[1]
+        rows = released.to(self.points)
+        inside = (self.inside @ rows[: m * r]).view(m, r) @ self.span.T
+        outside = self.outside @ rows[m * r :].view(m, d)
+        outside = outside - (outside @ self.span) @ self.span.T
+        return (inside + outside).to(released.dtype)
 
     def _parts(self, squares: Tensor) -> Tensor:
-        """The kernel's parts at these squared distances, one a length scale, stacked first."""
+        """The kernel's parts at these squared distances, one per length scale, stacked first."""
         s = self.squares.to(squares).view(-1, *[1] * squares.dim())
         return torch.exp(-squares / (2 * s)) / len(self.squares)
 
@@ -74,20 +74,20 @@ class SlopeNoise:
         return self.squares.to(like).view(-1, *[1] * (like.dim() - 1))
 
 
-def mean_kernel_slopes(points: Tensor, lengths: Sequence[float]) -> Tensor:
-    """The slope of mean_jk k(y_j, y_k) at every point: what pushes generated images apart."""
+def mean_kernel_gradients(points: Tensor, scales: Sequence[float]) -> Tensor:
+    """The gradient of mean_jk k(y_j, y_k) at every point, which drives generated images apart."""
     m = len(points)
     squares = torch.cdist(points, points).square()
-    steep = torch.zeros_like(squares)
-    for length in lengths:
-        steep += torch.exp(-squares / (2 * length**2)) / (len(lengths) * length**2)
-    return -2 * (steep.sum(1, keepdim=True) * points - steep @ points) / m**2
+    factors = torch.zeros_like(squares)
+    for scale in scales:
+        factors += torch.exp(-squares / (2 * scale**2)) / (len(scales) * scale**2)
+    return -2 * (factors.sum(1, keepdim=True) * points - factors @ points) / m**2
 
 
 def _factor(covariance: Tensor) -> Tensor:
     """The lower Cholesky factor of the covariance and a little independent noise."""
-    most = float(covariance.diagonal().max()) if covariance.numel() else 0.0
-    ridge = RIDGE * most * torch.eye(len(covariance)).to(covariance)
+    largest = float(covariance.diagonal().max()) if covariance.numel() else 0.0
+    ridge = RIDGE * largest * torch.eye(len(covariance)).to(covariance)
     return torch.linalg.cholesky(covariance + ridge)
 
 

@@ -1,13 +1,15 @@
-"""Noised mean embeddings: each party releases once, the curator trains a generator on what it got.
+"""Noised mean embeddings: parties release them once, and the server trains a generator on them.
 
-DP-MERF and its relatives differ in the feature map alone. A party sums the features of its records
-class by class (every record's features have norm at most one, so adding or removing one moves the
-sums by at most one), adds Gaussian noise and divides by its public number of records. The noised
-embedding is all that leaves it; the generator, whose images shall have the same embedding, is
-post-processing at the curator and costs parties nothing.
+DP-MERF and its relatives differ in the feature map only. A party sums the features of its records
+class by class, adds Gaussian noise, and divides by its public number of records. The noised
+embedding is all that leaves it. The server trains a generator whose images have the same embedding,
+which is post-processing and costs parties nothing.
 
-The papers count replace-one neighbours: a swap moves the mean by 2/m, so that noise of standard
-deviation s/m is a multiplier s/2 to them and s to us, who count one record more or less.
+Claim: the features of every record have norm at most one, so adding or removing a record changes
+the sums by at most one.
+
+The papers count replace-one neighbours: replacing a record changes the mean by 2/m, so noise of
+standard deviation s/m is a multiplier of s/2 to them and of s for the add/remove relation here.
 """
 
 from __future__ import annotations
@@ -15,60 +17,74 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor, nn
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.generator_training import LearningGenerator
-from fedsynth.methods.mean_embedding.output_space import OutputSpace, ground
+from fedsynth.methods.common.one_shot import PARTY_CLASSES, PARTY_RECORDS
+from fedsynth.methods.mean_embedding.output_space import OutputSpace, output_space
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian
-from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms.sums import ClassSums
-from fedsynth.privacy.party_data import PartyData
 
-LEAST_WEIGHT = 1e-3  # of a class whose noised count says it is not there
-FIFTHS = 5  # the learning rate falls after every fifth of the steps
-AS_WIDE = 20  # a step of the generator takes as long as one of a ConvNet of this width
+PAPER_CONVENTION = "rdp_classic"
+MIN_CLASS_WEIGHT = 1e-3  # of a class whose noised count is smaller
+DECAYS = 5  # the learning rate falls after every fifth of the steps
+COST_AS_CONVNET_WIDTH = 20  # a step of the generator takes as long as one of such a ConvNet
 
 
 class FeatureMap(ABC):
-    """Features of images, differentiable; public, chosen before any record is looked at."""
+    """Differentiable features of records; public, chosen before any record is read."""
 
     width: int
 
     @abstractmethod
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Rows [n, width] of norm at most one, for records [n, c, h, w] in [0, 1]."""
+        """The features of records [n, c, h, w] in [0, 1]: rows [n, width] of norm at most one."""
 
-    def of_drawn(self, drawn: Tensor) -> Tensor:
-        """The same of what the generator draws, where that is not in the form of records."""
-        return self(drawn)
+    def of_generated(self, outputs: Tensor) -> Tensor:
+        """The features of outputs of the generator, where these are not in the form of records."""
+        return self(outputs)
 
-    def sums(self, drawn: Tensor, shares: Tensor) -> Tensor:
-        """Weighted sums of rows, [k, width] for `shares` [n, k]; a map may know a quicker way."""
-        return shares.t() @ self.of_drawn(drawn)
+    def weighted_sums(self, outputs: Tensor, weights: Tensor) -> Tensor:
+        """Weighted sums of the rows of outputs of the generator.
+
+        Args:
+            outputs: Outputs of the generator.
+            weights: The weight of each output in each sum, [n, k].
+
+        Returns:
+            The sums, [k, width]. Subclasses may compute them without the rows.
+        """
+        return weights.t() @ self.of_generated(outputs)
 
 
 @dataclass(frozen=True)
 class EmbeddingConfig:
     """The settings that mean-embedding methods share; the defaults are the published ones."""
 
-    spc: int = setting(6000, "images a class drawn from the generator", at_least=1)
-    code: int = setting(5, "length of the generator's codes", at_least=1)
-    steps: int = setting(3000, "training steps of the generator (free)", at_least=1)
-    gen_batch: int = setting(100, "generated images a training step", at_least=2)
-    rate: float = setting(0.01, "Adam's learning rate", above=0)
-    decay: float = setting(0.9, "factor on it after every fifth of the steps", above=0, at_most=1)
+    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    latent: int = setting(
+        5, "length of the generator's latent vectors", at_least=1, formerly="code"
+    )
+    steps: int = setting(
+        3000, "training steps of the generator (post-processing: they cost no privacy)", at_least=1
+    )
+    gen_batch: int = setting(100, "generated images per training step", at_least=2)
+    learning_rate: float = setting(0.01, "Adam's learning rate", above=0, formerly="rate")
+    decay: float = setting(
+        0.9, "factor on the learning rate after every fifth of the steps", above=0, at_most=1
+    )
     labels: str = setting(
         "balanced",
         "labels of generated images: uniform, or by class weights released with noise of their own",
@@ -78,104 +94,73 @@ class EmbeddingConfig:
         None, "noise over add/remove sensitivity (1/m); none: what the budget allows", above=0
     )
 
+    @property
+    def noised_weights(self) -> bool:
+        """Whether class weights are released with noise of their own."""
+        return self.labels == "noised"
+
 
 E = TypeVar("E", bound=EmbeddingConfig)
 
 
 class EmbeddingMethod(Method[E]):
-    """One question, one noised embedding a party, one generator at the curator."""
+    """One request, one noised embedding per party, one generator at the server."""
 
     Config: ClassVar[type] = EmbeddingConfig
-    paper_convention = "rdp_classic"
+    paper_convention = PAPER_CONVENTION
 
     @abstractmethod
     def features(self, cfg: E, data: DatasetInfo, seed: object) -> FeatureMap:
         """The feature map, from public randomness."""
 
     def width(self, cfg: E, data: DatasetInfo) -> int:
-        """How many features an image has."""
+        """The number of features of a record."""
         return self.features(cfg, data, "width").width
 
     def plan(self, cfg: E, stage: Stage, budget: Budget) -> Plan:
-        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            ground(stage.data).generator(cfg.code, len(stage.classes))
-        by_paper = budget.accounting == self.paper_convention
-        counted = paper_event if by_paper else event
-        noise = cfg.noise or noise_multiplier(
-            lambda sigma: counted(cfg, sigma), budget.epsilon, budget.delta, budget.accounting
-        )
-        floats = self.width(cfg, stage.data) + (cfg.labels == "noised")
+        with torch.device("meta"):  # refuses sizes that the generator cannot draw
+            output_space(stage.data).generator(cfg.latent, len(stage.classes))
+        noise = calibrated_noise(cfg, budget)
+        floats = self.width(cfg, stage.data) + cfg.noised_weights
         parties = tuple(
             PartyPlan(
                 info.party,
                 info.records,
-                event=event(cfg, noise),
+                event=embedding_event(cfg, noise),
                 noise_multiplier=noise,
-                paper_event=paper_event(cfg, noise),
+                paper_event=paper_embedding_event(cfg, noise),
                 bytes_up=4 * floats * len(info.class_counts),
             )
             for info in stage.parties
         )
-        assumes = ("the number of records of each party", "the classes a party holds")
-        work = (ComputeCost("train", AS_WIDE, cfg.gen_batch, cfg.steps),)
-        return Plan(self.name, stage, budget, parties, server_cost=work, assumes=assumes)
+        cost = ComputeCost("train", COST_AS_CONVNET_WIDTH, cfg.gen_batch, cfg.steps)
+        assumes = (PARTY_RECORDS, PARTY_CLASSES)
+        return Plan(self.name, stage, budget, parties, server_cost=(cost,), assumes=assumes)
 
     def party(self, ctx: PartyContext[E], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        features = self.features(cfg, plan.stage.data, request.numbers["seed"])
-        share = plan.of(private.info.party)
-        return guard.release(self.embedded(cfg, share, private, guard, features))
+        features = self.features(ctx.config, ctx.dataset, request.numbers["seed"])
+        return ctx.guard.release(noised_embedding(ctx, features))
 
-    def embedded(
-        self,
-        cfg: EmbeddingConfig,
-        share: PartyPlan,
-        private: PartyData,
-        guard: Guard,
-        features: FeatureMap,
-    ) -> dict[str, Tensor]:
-        """The noised embedding and, if asked for, class weights: of every record's share of 1/m."""
-        info = private.info
-        everyone = dict.fromkeys(sorted(info.class_counts), 1.0)
-
-        def noisy(rows: FeatureMap, width: int, call: int) -> Tensor:
-            mechanism = ClassSums(
-                contribution=lambda pixels, _: rows(pixels),
-                width=width,
-                clip=1.0,
-                noise_multiplier=share.noise_multiplier,
-                sampling_rates=everyone,
-            )
-            (sums,) = guard.apply(mechanism, private, call=call)
-            return sums / info.records
-
-        arrays = {"embedding": noisy(features, features.width, 0)}
-        if cfg.labels == "noised":
-            arrays["weights"] = noisy(ConstantFeature(), 1, 1)
-        return arrays
-
-    def serve(self, ctx: ServerContext[E]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
+    def serve(self, ctx: ServerContext[E]) -> SyntheticSet:
+        plan, classes = ctx.plan, ctx.plan.stage.classes
         releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
-        shares = [plan.info(release.party) for release in releases]
-        classes = plan.stage.classes
-        wanted = pooled_means([r.arrays["embedding"] for r in releases], shares, classes)
+        parties = [plan.info(release.party) for release in releases]
+        target = pooled_means([r.arrays["embedding"] for r in releases], parties, classes)
         weights = torch.full((len(classes),), 1 / len(classes))
-        if cfg.labels == "noised":
-            noised = pooled_means([r.arrays["weights"] for r in releases], shares, classes)
-            weights = label_shares(noised)
-        return self.generated(cfg, plan, ctx, wanted, weights)
+        if ctx.config.noised_weights:
+            noised = pooled_means([r.arrays["weights"] for r in releases], parties, classes)
+            weights = normalized_weights(noised)
+        return self.generated_set(ctx, target, weights)
 
-    def generated(
-        self, cfg: Any, plan: Plan, parties: ServerContext[Any], wanted: Tensor, weights: Tensor
-    ) -> Outcome:
-        """What a generator draws that was trained on the released embedding `wanted`."""
-        key = (parties.seed, self.name, plan.stage.index)
-        features = self.features(cfg, plan.stage.data, parties.seed)
-        trainer = GeneratorTrainer(cfg, ground(plan.stage.data), weights, key, parties.device)
-        for step in parties.rounds(cfg.steps, trainer.state):
-            trainer.step(step, features, wanted.to(parties.device))
-        return trainer.sample(plan.stage.classes)
+    def generated_set(self, ctx: ServerContext[E], target: Tensor, weights: Tensor) -> SyntheticSet:
+        """Train a generator towards the released embedding `target`, and draw a set from it."""
+        stage, cfg = ctx.plan.stage, ctx.config
+        features = self.features(cfg, stage.data, ctx.seed)
+        key = ctx.plan.random_key(ctx.seed)
+        trainer = GeneratorTrainer(cfg, output_space(stage.data), weights, key, ctx.device)
+        for step in ctx.rounds(cfg.steps, trainer.state):
+            trainer.step(step, features, target.to(ctx.device))
+        return trainer.sample(stage.classes)
 
 
 class ConstantFeature(FeatureMap):
@@ -187,72 +172,125 @@ class ConstantFeature(FeatureMap):
         return pixels.new_ones(len(pixels), 1)
 
 
-def label_shares(noised: Tensor) -> Tensor:
-    """Shares of the classes among generated labels, from their noised means."""
-    weights = noised.flatten().clamp_min(LEAST_WEIGHT)
-    return weights / weights.sum()
+def noised_embedding(ctx: PartyContext[E], features: FeatureMap) -> dict[str, Tensor]:
+    """A party's noised embedding and, with `labels=noised`, its noised class weights."""
+    classes = sorted(ctx.info.class_counts)
+
+    def noisy_mean(rows: FeatureMap, call: int) -> Tensor:
+        mechanism = class_feature_sums(rows, ctx.party_plan.noise_multiplier, classes)
+        (sums,) = ctx.guard.apply(mechanism, ctx.data, call=call)
+        return sums / ctx.info.records
+
+    arrays = {"embedding": noisy_mean(features, 0)}
+    if ctx.config.noised_weights:
+        arrays["weights"] = noisy_mean(ConstantFeature(), 1)
+    return arrays
 
 
-def event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:
-    """What a party spends: the embedding and, if asked for, its class weights."""
-    return composed([gaussian(sigma)] * (2 if cfg.labels == "noised" else 1))
+def class_feature_sums(
+    features: FeatureMap, noise_multiplier: float, classes: Sequence[int]
+) -> ClassSums:
+    """The mechanism of an embedding: the features of all records, summed class by class."""
+    return ClassSums(
+        contribution=lambda pixels, _: features(pixels),
+        width=features.width,
+        clip=1.0,
+        noise_multiplier=noise_multiplier,
+        sampling_rates=dict.fromkeys(classes, 1.0),
+    )
 
 
-def paper_event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:
-    """The same by the papers' neighbours, who swap a record: 2/m, and sqrt(2)/m for the weights."""
-    weights = [gaussian(sigma / 2**0.5)] if cfg.labels == "noised" else []
+def calibrated_noise(cfg: EmbeddingConfig, budget: Budget, before: Sequence[DpEvent] = ()) -> float:
+    """The noise multiplier of an embedding: as set, or the smallest one within the budget.
+
+    Args:
+        cfg: The settings.
+        budget: The budget; by the papers' convention, their neighbours count.
+        before: Events that the same budget pays for.
+    """
+    of_embedding = (
+        paper_embedding_event if budget.accounting == PAPER_CONVENTION else embedding_event
+    )
+
+    def whole(sigma: float) -> DpEvent:
+        own = of_embedding(cfg, sigma)
+        return composed([*before, own]) if before else own
+
+    return cfg.noise or noise_multiplier(whole, budget.epsilon, budget.delta, budget.accounting)
+
+
+def embedding_event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:
+    """The event of an embedding and, with `labels=noised`, of its class weights."""
+    return composed([gaussian(sigma)] * (2 if cfg.noised_weights else 1))
+
+
+def paper_embedding_event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:
+    """The same for a replaced record, as the papers count: 2/m, and sqrt(2)/m for the weights."""
+    weights = [gaussian(sigma / 2**0.5)] if cfg.noised_weights else []
     return composed([gaussian(sigma / 2), *weights])
 
 
+def normalized_weights(noised: Tensor) -> Tensor:
+    """Class weights that sum to one, from their noised means."""
+    weights = noised.flatten().clamp_min(MIN_CLASS_WEIGHT)
+    return weights / weights.sum()
+
+
 def pooled_means(
-    means: Sequence[Tensor], shares: Sequence[PartyInfo], classes: Sequence[int]
+    means: Sequence[Tensor], parties: Sequence[PartyInfo], classes: Sequence[int]
 ) -> Tensor:
-    """The mean over the records of all parties, a row a class of `classes`, from the parties' own
-    means, whose rows are the classes each of them holds, ascending."""
+    """The mean over the records of all parties, from the means of each.
+
+    Args:
+        means: The means of each party, whose rows are the classes it holds, ascending.
+        parties: The public facts of these parties.
+        classes: The classes of the rows of the result.
+    """
     total = means[0].new_zeros(len(classes), means[0].shape[1])
-    for mean, info in zip(means, shares, strict=True):
+    for mean, info in zip(means, parties, strict=True):
         rows = torch.tensor([classes.index(c) for c in sorted(info.class_counts)])
         total.index_add_(0, rows, mean * info.records)
-    return total / sum(info.records for info in shares)
+    return total / sum(info.records for info in parties)
 
 
 class GeneratorTrainer:
-    """A generator on its way to the embedding that was released."""
+    """A generator in training towards a released embedding."""
 
     def __init__(
         self,
         cfg: EmbeddingConfig,
-        where: OutputSpace,
+        space: OutputSpace,
         weights: Tensor,
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
     ) -> None:
         """`weights` are the shares of the classes among generated labels."""
-        self.cfg, self.ground = cfg, where
+        self.cfg, self.space = cfg, space
         with default_seed(*key, "generator"):
-            net = self.ground.generator(cfg.code, len(weights)).to(device)
-        adam = torch.optim.Adam(net.parameters(), cfg.rate, fused=True)
+            net = space.generator(cfg.latent, len(weights)).to(device)
+        adam = torch.optim.Adam(net.parameters(), cfg.learning_rate, fused=True)
         self.learner = LearningGenerator(
-            net, adam, code=cfg.code, weights=weights, key=key, device=device
+            net, adam, latent=cfg.latent, weights=weights, key=key, device=device
         )
         # With noised weights, classes are compared by their own means: rare ones count as much.
-        self.emphasis = 1 / weights if cfg.labels == "noised" else torch.ones(len(weights))
-        self.emphasis = self.emphasis.to(device)
+        emphasis = 1 / weights if cfg.noised_weights else torch.ones(len(weights))
+        self.emphasis = emphasis.to(device)
 
     @property
     def state(self) -> dict[str, object]:
-        """What a checkpoint must keep; restored in place."""
+        """The state to checkpoint; restored in place."""
         return self.learner.state
 
-    def step(self, number: int, features: FeatureMap, wanted: Tensor) -> None:
-        """One step of Adam on the squared distance between generated and released embedding."""
+    def step(self, number: int, features: FeatureMap, target: Tensor) -> None:
+        """Take one step of Adam on the squared distance of the generated embedding to `target`."""
         for group in self.learner.optimiser.param_groups:
-            group["lr"] = self.cfg.rate * self.cfg.decay ** (number * FIFTHS // self.cfg.steps)
-        drawn, labels = self.learner.batch(number, self.cfg.gen_batch)
-        shares = nn.functional.one_hot(labels, len(wanted)).to(drawn) / self.cfg.gen_batch
-        apart = (wanted - features.sums(drawn, shares)) * self.emphasis.unsqueeze(1)
-        self.learner.descend(apart.square().sum())
+            decays = number * DECAYS // self.cfg.steps
+            group["lr"] = self.cfg.learning_rate * self.cfg.decay**decays
+        outputs, labels = self.learner.batch(number, self.cfg.gen_batch)
+        weights = nn.functional.one_hot(labels, len(target)).to(outputs) / self.cfg.gen_batch
+        difference = target - features.weighted_sums(outputs, weights)
+        self.learner.descend((difference * self.emphasis.unsqueeze(1)).square().sum())
 
     def sample(self, classes: Sequence[int]) -> SyntheticSet:
-        """`spc` records a class, or as many by class weight (at least one of each)."""
-        return self.learner.sample(classes, self.cfg.spc, self.ground.leave)
+        """Draw `spc` records per class on average, by class weight, at least one of each."""
+        return self.learner.sample(classes, self.cfg.spc, self.space.decode)

@@ -1,40 +1,43 @@
-"""DP-MERF on the codes of an autoencoder that each party trains under privacy first.
+"""DP-MERF on the latent vectors of an autoencoder that each party trains privately first.
 
-The variant that GS-WGAN's authors compare with (DP-MERF+AE). A party trains a small autoencoder
-with DP-SGD, embeds the codes of its records, and releases both; the curator trains a generator of
-codes and decodes what it draws. Nobody published how the budget is divided: `ae_share` of epsilon
-goes to the autoencoder, and the embedding gets what the composition of both leaves. Parties' codes
-are not comparable, so the curator trains one generator a party.
+The variant that the authors of GS-WGAN compare with (DP-MERF+AE). A party trains a small
+autoencoder with DP-SGD, embeds the latent vectors of its records, and releases both; the server
+trains a generator of latent vectors and decodes what it draws. Latent vectors of different parties
+are not comparable, so the server trains one generator per party.
+
+The division of the budget is not published: `ae_share` of epsilon pays for the autoencoder, and the
+embedding gets what the composition of both leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
-from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome, SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.common.one_shot import PARTY_CLASSES, PARTY_RECORDS
 from fedsynth.methods.mean_embedding.base import (
-    AS_WIDE,
+    COST_AS_CONVNET_WIDTH,
+    PAPER_CONVENTION,
     FeatureMap,
     GeneratorTrainer,
-    event,
-    label_shares,
-    paper_event,
+    calibrated_noise,
+    embedding_event,
+    noised_embedding,
+    normalized_weights,
+    paper_embedding_event,
 )
-from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig, RandomFourier
+from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import OutputSpace
-from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.autoencoder import (
     Autoencoder,
     autoencoder_from_state,
@@ -42,135 +45,134 @@ from fedsynth.nn.autoencoder import (
     reconstruction_loss,
 )
 from fedsynth.nn.gan.tabular_generator import TabularGenerator
-from fedsynth.privacy.accounting.calibration import noise_multiplier, poisson_gaussian_multiplier
+from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
-NET = "autoencoder."  # what its weights are called in a release
-CODE_SCALE = 1.0  # squared length scale of the kernel of codes, whose length is one
+PREFIX = "autoencoder."  # of the autoencoder's weights in a release
+LATENT_SCALE = 1.0  # squared length scale of the kernel of latent vectors, which have norm one
 
 
 @dataclass(frozen=True)
 class DPMERFAEConfig(DPMERFConfig):
-    """DP-MERF's settings and those of the autoencoder; batch and steps are GS-WGAN's authors'."""
+    """DP-MERF's settings and those of the autoencoder; batch and steps are from GS-WGAN's
+    authors."""
 
-    ae_code: int = setting(16, "numbers an image is encoded by", at_least=2)
+    ae_latent: int = setting(
+        16, "length of an image's latent vector", at_least=2, formerly="ae_code"
+    )
     ae_hidden: int = setting(64, "units of the hidden layer on either side", at_least=1)
-    ae_steps: int = setting(2040, "private steps of its training", at_least=1)
+    ae_steps: int = setting(2040, "private steps of the autoencoder's training", at_least=1)
     ae_batch: int = setting(500, "expected size of a batch", at_least=1)
     ae_clip: float = setting(1.0, "bound on a record's gradient", above=0)
-    ae_rate: float = setting(0.003, "Adam's learning rate", above=0)
+    ae_learning_rate: float = setting(0.003, "Adam's learning rate", above=0, formerly="ae_rate")
     ae_share: float = setting(0.5, "share of epsilon for the autoencoder", above=0, at_most=0.99)
 
-    def ae_rate_of(self, info: PartyInfo) -> float:
-        """Probability that a record enters a batch."""
+    def ae_sampling_rate(self, info: PartyInfo) -> float:
+        """The probability that a record enters a batch."""
         return min(1.0, self.ae_batch / info.records)
 
     def ae_step(self, info: PartyInfo, budget: Budget) -> tuple[float, DpEvent]:
-        """The noise multiplier of a step of the autoencoder, and what the step costs."""
-        rate = self.ae_rate_of(info)
+        """The noise multiplier of a step of the autoencoder, and the event of the step."""
+        rate = self.ae_sampling_rate(info)
         sigma = poisson_gaussian_multiplier(
             rate, self.ae_steps, self.ae_share * budget.epsilon, budget.delta, budget.accounting
         )
         return sigma, poisson(rate, gaussian(sigma))
 
 
-class DPMERFAE(DPMERF):
-    """One question, an autoencoder and an embedding a party, a generator a party."""
+class DPMERFAE(Method[DPMERFAEConfig]):
+    """One request, an autoencoder and an embedding per party, a generator per party."""
 
     name = "dp_merf_ae"
-    summary = "DP-MERF on the codes of a privately trained autoencoder"
+    summary = "DP-MERF on the latent vectors of a privately trained autoencoder"
     source = "Harder et al. 2021, as compared with by Chen et al. 2020 (DP-MERF+AE)"
-    kinds = (DataKind.IMAGE,)
+    paper_convention = PAPER_CONVENTION
     Config = DPMERFAEConfig
     presets = {
-        "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_rate": 0.01},
-        "laptop": {"spc": 1000, "steps": 1000, "ae_steps": 300, "ae_rate": 0.01},
+        "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_learning_rate": 0.01},
+        "laptop": {"spc": 1000, "steps": 1000, "ae_steps": 300, "ae_learning_rate": 0.01},
         "paper": {},
-        "test": {"ae_hidden": 4, "ae_code": 3, "ae_steps": 3, "ae_batch": 60},
+        "test": {"ae_hidden": 4, "ae_latent": 3, "ae_steps": 3, "ae_batch": 60},
     }
 
-    def plan(self, cfg: Any, stage: Stage, budget: Budget) -> Plan:
+    def plan(self, cfg: DPMERFAEConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
-        assumes = ("the number of records of each party", "the classes a party holds")
-        work = (ComputeCost("train", AS_WIDE, cfg.gen_batch, cfg.steps * len(parties)),)
-        return Plan(self.name, stage, budget, parties, server_cost=work, assumes=assumes)
+        steps = cfg.steps * len(parties)
+        cost = ComputeCost("train", COST_AS_CONVNET_WIDTH, cfg.gen_batch, steps)
+        assumes = (PARTY_RECORDS, PARTY_CLASSES)
+        return Plan(self.name, stage, budget, parties, server_cost=(cost,), assumes=assumes)
 
     def _party_plan(
         self, cfg: DPMERFAEConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
         _, step = cfg.ae_step(info, budget)
         training = repeated(step, cfg.ae_steps)
-        counted = paper_event if budget.accounting == self.paper_convention else event
-        noise = cfg.noise or noise_multiplier(
-            lambda sigma: composed([training, counted(cfg, sigma)]),
-            budget.epsilon,
-            budget.delta,
-            budget.accounting,
-        )
+        noise = calibrated_noise(cfg, budget, [training])
         with torch.device("meta"):
-            net = Autoencoder(stage.data.shape, cfg.ae_code, cfg.ae_hidden)
-        floats = (cfg.features // 2 * 2 + (cfg.labels == "noised")) * len(info.class_counts)
+            net = Autoencoder(stage.data.shape, cfg.ae_latent, cfg.ae_hidden)
+        floats = (cfg.features // 2 * 2 + cfg.noised_weights) * len(info.class_counts)
         return PartyPlan(
             info.party,
             info.records,
-            event=composed([training, event(cfg, noise)]),
-            sampling_rate=cfg.ae_rate_of(info),
+            event=composed([training, embedding_event(cfg, noise)]),
+            sampling_rate=cfg.ae_sampling_rate(info),
             steps=cfg.ae_steps,
             noise_multiplier=noise,
-            paper_event=composed([training, paper_event(cfg, noise)]),
+            paper_event=composed([training, paper_embedding_event(cfg, noise)]),
             bytes_up=4 * (floats + sum(p.numel() for p in net.parameters())),
-            cost=(ComputeCost("gradient", AS_WIDE, cfg.ae_batch, cfg.ae_steps),),
+            cost=(ComputeCost("gradient", COST_AS_CONVNET_WIDTH, cfg.ae_batch, cfg.ae_steps),),
         )
 
-    def party(self, ctx: PartyContext[Any], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        data, info, share = plan.stage.data, private.info, plan.of(private.info.party)
-        seed = request.numbers["seed"]
-        key = (seed, self.name, plan.stage.index, info.party, "autoencoder")
-        net = make_autoencoder(data, cfg.ae_code, cfg.ae_hidden, *key).to(guard.device)
-        adam = torch.optim.Adam(net.parameters(), cfg.ae_rate)
-        sigma, step_event = cfg.ae_step(info, plan.budget)
-        expected = cfg.ae_rate_of(info) * info.records
-        pixels = Normalizer((0.0,) * data.shape[0], (1.0,) * data.shape[0])
-        mechanism = ClippedGradientSum(
-            model=net,
-            inputs=lambda images, _: pixels.to_network(images),
-            clip=cfg.ae_clip,
-            noise_multiplier=sigma,
-            sampling_rate=cfg.ae_rate_of(info),
-            loss=reconstruction_loss,
-        )
-        with guard.reserve(step_event, cfg.ae_steps, "autoencoder"):
-            for step in private.rounds(cfg.ae_steps, {"net": net, "adam": adam}):
-                sums = guard.apply(mechanism, private, call=step)
-                for weight, total in zip(net.parameters(), sums, strict=True):
-                    weight.grad = total / expected
-                adam.step()
-        features = self.of_codes(cfg, net, seed)
-        arrays = self.embedded(cfg, share, private, guard, features)
-        weights = {NET + name: value for name, value in net.state_dict().items()}
-        return guard.release({**arrays, **weights})
+    def party(self, ctx: PartyContext[DPMERFAEConfig], request: Request) -> Release:
+        key = (*ctx.random_key(request), "autoencoder")
+        net = _trained_autoencoder(ctx, key)
+        features = latent_features(self.name, ctx.config, net, request.numbers["seed"])
+        weights = {PREFIX + name: value for name, value in net.state_dict().items()}
+        return ctx.guard.release({**noised_embedding(ctx, features), **weights})
 
-    def of_codes(self, cfg: DPMERFAEConfig, net: Autoencoder, seed: object) -> FeatureMap:
-        """Random Fourier features of codes."""
-        key = (seed, self.name, "frequencies")
-        return CodeFourier(
-            net, RandomFourier(cfg.ae_code, cfg.features, cfg.scale or CODE_SCALE, key)
-        )
-
-    def serve(self, ctx: ServerContext[Any]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
+    def serve(self, ctx: ServerContext[DPMERFAEConfig]) -> SyntheticSet:
+        steps = ctx.config.steps
         releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
-        shares = [Share(self, cfg, plan, ctx, release) for release in releases]
-        state = {f"{i} {name}": v for i, s in enumerate(shares) for name, v in s.state.items()}
-        for step in ctx.rounds(cfg.steps * len(shares), state):
-            shares[step // cfg.steps].step(step % cfg.steps)
-        return SyntheticSet.join([share.sample() for share in shares])
+        generators = [PartyGenerator(ctx, release) for release in releases]
+        state = {
+            f"{i} {name}": value
+            for i, generator in enumerate(generators)
+            for name, value in generator.trainer.state.items()
+        }
+        for step in ctx.rounds(steps * len(generators), state):
+            generators[step // steps].step(step % steps)
+        return SyntheticSet.join([generator.sample() for generator in generators])
 
 
-class CodeFourier(FeatureMap):
-    """Random Fourier features of an autoencoder's codes: norm one."""
+def _trained_autoencoder(ctx: PartyContext[DPMERFAEConfig], key: tuple[object, ...]) -> Autoencoder:
+    """An autoencoder trained with DP-SGD on the records of a party."""
+    cfg, data = ctx.config, ctx.dataset
+    net = make_autoencoder(data, cfg.ae_latent, cfg.ae_hidden, *key).to(ctx.device)
+    adam = torch.optim.Adam(net.parameters(), cfg.ae_learning_rate)
+    sigma, step_event = cfg.ae_step(ctx.info, ctx.plan.budget)
+    sampling_rate = cfg.ae_sampling_rate(ctx.info)
+    expected = sampling_rate * ctx.info.records
+    scale = Normalizer((0.0,) * data.shape[0], (1.0,) * data.shape[0])  # pixels as they are
+    mechanism = ClippedGradientSum(
+        model=net,
+        inputs=lambda pixels, _: scale.to_network(pixels),
+        clip=cfg.ae_clip,
+        noise_multiplier=sigma,
+        sampling_rate=sampling_rate,
+        loss=reconstruction_loss,
+    )
+    with ctx.guard.reserve(step_event, cfg.ae_steps, "autoencoder"):
+        for step in ctx.data.rounds(cfg.ae_steps, {"net": net, "adam": adam}):
+            sums = ctx.guard.apply(mechanism, ctx.data, call=step)
+            for weight, total in zip(net.parameters(), sums, strict=True):
+                weight.grad = total / expected
+            adam.step()
+    return net
+
+
+class LatentFourier(FeatureMap):
+    """Random Fourier features of an autoencoder's latent vectors: norm one."""
 
     def __init__(self, net: Autoencoder, fourier: RandomFourier) -> None:
         self.net, self.fourier, self.width = net, fourier, fourier.width
@@ -179,42 +181,51 @@ class CodeFourier(FeatureMap):
     def __call__(self, pixels: Tensor) -> Tensor:
         return self.fourier(self.net.encode(pixels))
 
-    def of_drawn(self, drawn: Tensor) -> Tensor:
-        return self.fourier(on_sphere(drawn))
+    def of_generated(self, outputs: Tensor) -> Tensor:
+        return self.fourier(on_sphere(outputs))
 
 
-class Share:
-    """What the curator makes of one party's release."""
+def latent_features(
+    method: str, cfg: DPMERFAEConfig, net: Autoencoder, seed: object
+) -> LatentFourier:
+    """The feature map of a party, from public randomness and its autoencoder."""
+    key, scale = (seed, method, "frequencies"), cfg.scale or LATENT_SCALE
+    return LatentFourier(net, RandomFourier(cfg.ae_latent, cfg.features, scale, key))
 
-    def __init__(
-        self, method: DPMERFAE, cfg: Any, plan: Plan, parties: ServerContext[Any], release: Release
-    ) -> None:
-        data: DatasetInfo = plan.stage.data
-        stored = {n[len(NET) :]: v for n, v in release.arrays.items() if n.startswith(NET)}
-        self.net = autoencoder_from_state(data, cfg.ae_code, cfg.ae_hidden, stored)
-        self.features = method.of_codes(cfg, self.net, parties.seed)
-        self.wanted = release.arrays["embedding"].to(parties.device)
-        self.classes: Sequence[int] = sorted(plan.info(release.party).class_counts)
+
+class PartyGenerator:
+    """The generator that the server trains on one party's release."""
+
+    def __init__(self, ctx: ServerContext[DPMERFAEConfig], release: Release) -> None:
+        cfg, plan, arrays = ctx.config, ctx.plan, release.arrays
+        weights_of_net = {
+            name.removeprefix(PREFIX): value
+            for name, value in arrays.items()
+            if name.startswith(PREFIX)
+        }
+        net = autoencoder_from_state(plan.stage.data, cfg.ae_latent, cfg.ae_hidden, weights_of_net)
+        self.features = latent_features(plan.method, cfg, net, ctx.seed)
+        self.target = arrays["embedding"].to(ctx.device)
+        self.classes = sorted(plan.info(release.party).class_counts)
         weights = torch.full((len(self.classes),), 1 / len(self.classes))
-        if cfg.labels == "noised":
-            weights = label_shares(release.arrays["weights"])
-        key = (parties.seed, method.name, plan.stage.index, release.party)
-        where = OutputSpace(
-            lambda code, classes: TabularGenerator(code, classes, cfg.ae_code),
-            lambda drawn: self.net.decode(on_sphere(drawn)),
+        if cfg.noised_weights:
+            weights = normalized_weights(arrays["weights"])
+        space = OutputSpace(
+            lambda latent, classes: TabularGenerator(latent, classes, cfg.ae_latent),
+            lambda outputs: net.decode(on_sphere(outputs)),
         )
-        self.trainer = GeneratorTrainer(cfg, where, weights, key, parties.device)
-        self.state = self.trainer.state
+        key = plan.random_key(ctx.seed, release.party)
+        self.trainer = GeneratorTrainer(cfg, space, weights, key, ctx.device)
 
     def step(self, number: int) -> None:
-        """One step of this party's generator."""
-        self.trainer.step(number, self.features, self.wanted)
+        """Take one step of the generator's training."""
+        self.trainer.step(number, self.features, self.target)
 
     def sample(self) -> SyntheticSet:
-        """This party's images."""
+        """Draw this party's images."""
         return self.trainer.sample(self.classes)
 
 
-def on_sphere(drawn: Tensor) -> Tensor:
-    """What a generator draws in (0, 1) as codes of length one."""
-    return torch.nn.functional.normalize(2 * drawn - 1, dim=1)
+def on_sphere(outputs: Tensor) -> Tensor:
+    """Outputs of a generator, in (0, 1), as latent vectors of norm one."""
+    return torch.nn.functional.normalize(2 * outputs - 1, dim=1)

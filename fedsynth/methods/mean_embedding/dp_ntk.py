@@ -1,10 +1,11 @@
 """DP-NTK: DP-MERF with the gradients of a random network as features.
 
-After Yang, Adamczewski, Sutherland, Li, Park (2023): the feature of an image is the gradient of a
-fixed random network's output with respect to its weights, scaled to norm one, so that products of
-features are the network's empirical tangent kernel. The network has one hidden layer of ReLUs and
-one output; it is public and never trained, so its depth and width cost nothing but noise: the more
-weights, the more numbers carry it.
+After Yang, Adamczewski, Sutherland, Li, Park, "Differentially Private Neural Tangent Kernels for
+Privacy-Preserving Data Generation", 2023. The feature of an image is the gradient of a fixed random
+network's output with respect to its weights, scaled to norm one, so that products of features are
+the network's empirical tangent kernel. The network has one hidden layer of ReLUs and one output; it
+is public and never trained, so its depth and width cost nothing but noise: every weight is one more
+number that carries noise.
 """
 
 from __future__ import annotations
@@ -38,27 +39,27 @@ class TangentFeatures(FeatureMap):
         self.width = hidden * (inputs + 2)
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        x, slopes, units = self._parts(pixels)
-        return torch.cat([(slopes.unsqueeze(2) * x.unsqueeze(1)).flatten(1), units], dim=1)
+        x, gradients, units = self._parts(pixels)
+        return torch.cat([(gradients.unsqueeze(2) * x.unsqueeze(1)).flatten(1), units], dim=1)
 
-    def sums(self, pixels: Tensor, shares: Tensor) -> Tensor:
-        x, slopes, units = self._parts(pixels)
-        by_class = shares.t().unsqueeze(2) * slopes
-        return torch.cat([(by_class.transpose(1, 2) @ x).flatten(1), shares.t() @ units], dim=1)
+    def weighted_sums(self, outputs: Tensor, weights: Tensor) -> Tensor:
+        x, gradients, units = self._parts(outputs)
+        by_class = weights.t().unsqueeze(2) * gradients
+        return torch.cat([(by_class.transpose(1, 2) @ x).flatten(1), weights.t() @ units], dim=1)
 
     def _parts(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, and the two factors of a row: it is (slopes x inputs, units)."""
+        """Inputs, gradients and units: a row of features is (gradients x inputs, units)."""
         self.inner, self.outer = self.inner.to(pixels.device), self.outer.to(pixels.device)
         x = torch.cat([pixels.flatten(1), pixels.new_ones(len(pixels), 1)], dim=1)
         units = (x @ self.inner.t()).relu()
-        slopes = self.outer * (units > 0)
-        squares = slopes.square().sum(1) * x.square().sum(1) + units.square().sum(1)
+        gradients = self.outer * (units > 0)
+        squares = gradients.square().sum(1) * x.square().sum(1) + units.square().sum(1)
         norms = squares.clamp_min(1e-12).sqrt().unsqueeze(1)
-        return x, slopes / norms, units / norms
+        return x, gradients / norms, units / norms
 
 
 class DPNTK(EmbeddingMethod[DPNTKConfig]):
-    """Tangent features."""
+    """DP-NTK with one hidden layer."""
 
     name = "dp_ntk"
     summary = "A generator trained on one noised mean of a random network's gradients"

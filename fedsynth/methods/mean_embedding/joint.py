@@ -1,22 +1,20 @@
 """Joint DP-MERF: one mean embedding of all parties' records, from the sum of their sums.
 
-The curator broadcasts the seed of the random features; every party answers with the summed features
-of each class of the stage, also of those it does not hold, and the curator divides by the public
-number of all records and trains the generator as ever. One round, or two with `labels=noised`. Who
-adds the noise: see `methods._joint`.
+The server broadcasts the seed of the random features; every party answers with the summed features
+of each class of the stage, also of those that it does not hold. The server divides by the public
+number of all records and trains the generator as DP-MERF does. One round, or two with
+`labels=noised`. `common.noise_placement` says who adds the noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.common.noise_placement import (
@@ -24,75 +22,70 @@ from fedsynth.methods.common.noise_placement import (
     aggregate_parties,
     with_noise_placement,
 )
-from fedsynth.methods.mean_embedding.base import ConstantFeature, FeatureMap, label_shares
-from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig
+from fedsynth.methods.common.one_shot import ALL_RECORDS, STAGE_CLASSES
+from fedsynth.methods.mean_embedding.base import (
+    ConstantFeature,
+    FeatureMap,
+    class_feature_sums,
+    normalized_weights,
+)
+from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig, FourierEmbedding
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.privacy.mechanisms.sums import ClassSums
 
-EMBEDDING, WEIGHTS = "embedding", "weights"
+EMBEDDING, WEIGHTS = "embedding", "weights"  # kinds of requests
 
 
 @dataclass(frozen=True)
 class DPMERFJointConfig(JointConfig, DPMERFConfig):
-    """DP-MERF's settings, where the noise is added, and who may be missing."""
+    """DP-MERF's settings, and those of joint methods."""
 
 
-class DPMERFJoint(DPMERF):
-    """A conversation of one round, or of two."""
+class DPMERFJoint(FourierEmbedding[DPMERFJointConfig]):
+    """A joint release of one embedding in one round or two."""
 
     name = "dp_merf_joint"
-    summary = "DP-MERF as a conversation: one noised mean embedding of all parties together"
+    summary = "Joint DP-MERF: one noised mean embedding of all parties together"
     source = "this project, after Harder et al. 2021"
     Config = DPMERFJointConfig
+    presets = DPMERF.presets
 
-    def plan(self, cfg: Any, stage: Stage, budget: Budget) -> Plan:
-        alone = super().plan(cfg, stage, budget)
-        noised = cfg.labels == "noised"
-        up = 4 * len(stage.classes) * (self.width(cfg, stage.data) + noised)
+    def plan(self, cfg: DPMERFJointConfig, stage: Stage, budget: Budget) -> Plan:
+        plan = super().plan(cfg, stage, budget)
+        bytes_up = 4 * len(stage.classes) * (self.width(cfg, stage.data) + cfg.noised_weights)
         parties = tuple(
-            with_noise_placement(cfg, stage, replace(p, bytes_up=up)) for p in alone.parties
+            with_noise_placement(cfg, stage, replace(party_plan, bytes_up=bytes_up))
+            for party_plan in plan.parties
         )
-        assumes = ("the number of records of all parties together", "the classes of a stage")
-        return replace(alone, parties=parties, rounds=1 + noised, assumes=assumes)
+        assumes = (ALL_RECORDS, STAGE_CLASSES)
+        return replace(plan, parties=parties, rounds=1 + cfg.noised_weights, assumes=assumes)
 
-    def party(self, ctx: PartyContext[Any], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
+    def party(self, ctx: PartyContext[DPMERFJointConfig], request: Request) -> Release:
         rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
-            rows = self.features(cfg, plan.stage.data, request.numbers["seed"])
-        mechanism = ClassSums(
-            contribution=lambda pixels, _: rows(pixels),
-            width=rows.width,
-            clip=1.0,
-            noise_multiplier=plan.of(private.info.party).noise_multiplier,
-            sampling_rates=dict.fromkeys(plan.stage.classes, 1.0),
+            rows = self.features(ctx.config, ctx.dataset, request.numbers["seed"])
+        mechanism = class_feature_sums(
+            rows, ctx.party_plan.noise_multiplier, ctx.plan.stage.classes
         )
-        (sums,) = guard.apply(
-            mechanism, private, call=request.round, noise_at=NoisePlacement(cfg.at)
+        (sums,) = ctx.guard.apply(
+            mechanism, ctx.data, call=request.round, noise_at=ctx.config.placement
         )
-        return guard.release({"sums": sums})
+        return ctx.guard.release({"sums": sums})
 
-    def serve(self, ctx: ServerContext[Any]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
-        classes = len(plan.stage.classes)
-        wanted = self._mean(cfg, plan, ctx, Request(EMBEDDING), self.width(cfg, plan.stage.data))
-        weights = torch.full((classes,), 1 / classes)
-        if cfg.labels == "noised":
-            weights = label_shares(self._mean(cfg, plan, ctx, Request(WEIGHTS, 1), 1))
-        return self.generated(cfg, plan, ctx, wanted, weights)
+    def serve(self, ctx: ServerContext[DPMERFJointConfig]) -> SyntheticSet:
+        cfg, stage = ctx.config, ctx.plan.stage
+        target = _noised_mean(ctx, Request(EMBEDDING), self.width(cfg, stage.data))
+        weights = torch.full((len(stage.classes),), 1 / len(stage.classes))
+        if cfg.noised_weights:
+            weights = normalized_weights(_noised_mean(ctx, Request(WEIGHTS, 1), 1))
+        return self.generated_set(ctx, target, weights)
 
-    @staticmethod
-    def _mean(
-        cfg: Any, plan: Plan, parties: ServerContext[Any], request: Request, width: int
-    ) -> Tensor:
-        """The noised mean over the records of all parties that answered, a row a class."""
-        total = aggregate_parties(
-            cfg,
-            plan,
-            parties,
-            replace(request, numbers={"seed": parties.seed}),
-            shapes={"sums": (len(plan.stage.classes), width)},
-            bound=1.0,
-            noise_multiplier=plan.parties[0].noise_multiplier,
-        )
-        return total.arrays["sums"] / sum(plan.info(p).records for p in total.parties)
+
+def _noised_mean(ctx: ServerContext[DPMERFJointConfig], request: Request, width: int) -> Tensor:
+    """The noised mean over the records of all parties that answered, one row per class."""
+    total = aggregate_parties(
+        ctx,
+        replace(request, numbers={"seed": ctx.seed}),
+        shapes={"sums": (len(ctx.plan.stage.classes), width)},
+        bound=1.0,
+    )
+    return total.arrays["sums"] / sum(ctx.plan.info(party).records for party in total.parties)

@@ -1,4 +1,4 @@
-"""Where a generator draws: images as they are, tables as numbers and spread-out categories."""
+"""Output spaces: the outputs of a generator as images, or as rows of a table."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from fedsynth.nn.gan.tabular_generator import TabularGenerator
 
 @dataclass(frozen=True)
 class OutputSpace:
-    """A generator for the kind of data, and the way from what it draws to records."""
+    """A generator for a kind of data, and the map from its outputs to records."""
 
-    generator: Callable[[int, int], nn.Module]  # of codes of this length and so many classes
-    leave: Callable[[Tensor], Tensor] | None = None
+    generator: Callable[[int, int], nn.Module]  # of latent length and number of classes
+    decode: Callable[[Tensor], Tensor] | None = None  # None: outputs are records
 
 
-def ground(data: DatasetInfo) -> OutputSpace:
-    """The ground for this data: a table's generator draws a share for every category, of which
-    the largest is what is written down."""
+def output_space(data: DatasetInfo) -> OutputSpace:
+    """The output space for this data.
+
+    A table's generator draws a share for every category, and the record gets the largest."""
     if data.kind != DataKind.TABLE:
-        return OutputSpace(lambda code, classes: ConvCondGen(code, classes, data.shape))
-    kinds = [len(column.categories) for column in data.columns if column.categories]
-    numbers = len(data.columns) - len(kinds)
+        return OutputSpace(lambda latent, classes: ConvCondGen(latent, classes, data.shape))
+    sizes = [len(column.categories) for column in data.columns if column.categories]
+    numbers = len(data.columns) - len(sizes)
     return OutputSpace(
-        lambda code, classes: TabularGenerator(code, classes, numbers, kinds),
-        lambda drawn: from_one_hot(data, drawn[:, :numbers], drawn[:, numbers:]),
+        lambda latent, classes: TabularGenerator(latent, classes, numbers, sizes),
+        lambda outputs: from_one_hot(data, outputs[:, :numbers], outputs[:, numbers:]),
     )

@@ -31,7 +31,7 @@ from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
-from fedsynth.methods.common.generator_release import GeneratorRelease, held_places, uniform_inputs
+from fedsynth.methods.common.generator_release import GeneratorRelease, held_classes, uniform_inputs
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
 from fedsynth.nn.ensembles.mlp import MLPStack
@@ -67,7 +67,7 @@ class PateGANConfig:
     rate: float = setting(1e-3, "Adam's learning rate of the teachers", above=0)
     student_rate: float = setting(1e-3, "Adam's learning rate of the student", above=0)
     generator_rate: float = setting(1e-3, "Adam's learning rate of the generator", above=0)
-    code: int = setting(64, "length of codes", at_least=1)
+    latent: int = setting(64, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(128, "hidden units of every network", at_least=1)
     spc: int = setting(6000, "images a class drawn from the generators", at_least=1)
 
@@ -100,7 +100,7 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
             "teachers": 30,
             "batch": 500,
             "hidden": 16,
-            "code": 4,
+            "latent": 4,
             "teacher_steps": 2,
         },
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},
@@ -133,7 +133,9 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
     def network(self, cfg: PateGANConfig, plan: Plan, party: int, *key: object) -> nn.Module:
         classes = len(plan.info(party).class_counts)
         with default_seed(*key):
-            return MLPGenerator(cfg.code, classes, plan.stage.data.shape, (cfg.hidden, cfg.hidden))
+            return MLPGenerator(
+                cfg.latent, classes, plan.stage.data.shape, (cfg.hidden, cfg.hidden)
+            )
 
     def party(self, ctx: PartyContext[PateGANConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
@@ -152,7 +154,7 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
                 votes = teachers.map(lambda staff, at=number: staff.votes(at))  # type: ignore[misc]
                 (sums,) = guard.apply(mechanism, votes, call=number)
                 school.learn(number, sums.squeeze(1))
-        return self.released(guard, net)
+        return self.release_generator(guard, net)
 
 
 class _PublicState:
@@ -167,7 +169,7 @@ class _PublicState:
         key: tuple[object, ...],
     ) -> None:
         self.cfg, self.key, self.generator = cfg, key, generator
-        self.held, self.places = held_places(plan, party)
+        self.held, self.places = held_classes(plan, party)
         self.classes, self.teachers = len(self.held), cfg.teachers_per_party(plan.stage)[party]
         self.device = next(generator.parameters()).device
         self.inputs = math.prod(plan.stage.data.shape) + self.classes
@@ -182,7 +184,7 @@ class _PublicState:
     def rows(self, number: int, *purpose: object) -> Tensor:
         """Generated images with their labels, as discriminators read them."""
         cfg = self.cfg
-        draw = uniform_inputs(cfg.batch, cfg.code, self.classes, *self.key, number, *purpose)
+        draw = uniform_inputs(cfg.batch, cfg.latent, self.classes, *self.key, number, *purpose)
         codes, labels = (value.to(self.device) for value in draw)
         return rows_with_labels(self.generator(codes, labels), labels, self.classes)
 
@@ -261,5 +263,5 @@ class _Teachers:
 def _weights(cfg: PateGANConfig, stage: Stage, info: PartyInfo) -> int:
     hidden = (cfg.hidden, cfg.hidden)
     with torch.device("meta"):
-        net = MLPGenerator(cfg.code, len(info.class_counts), stage.data.shape, hidden)
+        net = MLPGenerator(cfg.latent, len(info.class_counts), stage.data.shape, hidden)
     return sum(p.numel() for p in net.parameters())

@@ -1,30 +1,32 @@
 """Gradient matching: the loop that PSG, its joint form and its non-private reference share.
 
-The synthetic images are moved so that the gradient they give a network resembles the gradient the
-real records give it. Only that real gradient is private; whoever supplies it decides what it
-costs, and everything in this file is post-processing.
+The synthetic images are optimised so that the gradient they give a network resembles the gradient
+that the real records give it. Only the real gradient is private, and the caller of `match_run`
+supplies it through a mechanism; everything in this file is post-processing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fedsynth.core.messages import Arrays, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.core.types import ComputeCost, DatasetInfo, Stage
+from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
-OUTER_INNER = {  # images a class -> (outer, inner) of the paper and its program
+OUTER_INNER = {  # images per class -> (outer, inner) of the paper and its program
     1: (1, 1),
     10: (10, 50),
     20: (20, 25),
@@ -33,24 +35,38 @@ OUTER_INNER = {  # images a class -> (outer, inner) of the paper and its program
     50: (50, 10),
     100: (50, 10),
 }
-NET_BATCH = 256  # of the inner network training
+NET_BATCH = 256  # images in a batch of the inner training
+LAPTOP = {  # settings of the smoke and laptop presets of PSG and its relatives
+    "width": 32,
+    "outer": 1,
+    "inner": 0,
+    "image_learning_rate": 0.5,
+    "image_init": 0.1,
+    "updates": 3,
+}
 
 
 @dataclass(frozen=True)
 class MatchingConfig:
     """The settings of the loop; the defaults are the published ones."""
 
-    spc: int = setting(10, "synthetic images a class", at_least=1)
+    spc: int = setting(10, "synthetic images per class", at_least=1)
     runs: int = setting(200, "fresh networks (R)", at_least=1)
-    outer: int | None = setting(None, "outer steps a network (T); none: by spc", at_least=1)
+    outer: int | None = setting(None, "outer steps per network (T); none: by spc", at_least=1)
     inner: int | None = setting(None, "epochs of network training (J); none: by spc", at_least=0)
-    batches: int = setting(10, "real gradients an outer step (K)", at_least=1)
+    batches: int = setting(10, "real gradients per outer step (K)", at_least=1)
     batch: int = setting(256, "expected size of a real batch (B)", at_least=1)
-    image_rate: float = setting(0.1, "learning rate of the images", above=0)
+    image_learning_rate: float = setting(
+        0.1, "learning rate of the images", above=0, formerly="image_rate"
+    )
     image_momentum: float = setting(0.5, "momentum of the images", at_least=0, at_most=0.999)
     image_init: float = setting(1.0, "standard deviation of the first images", at_least=0)
-    updates: int = setting(1, "image updates a real gradient (more are free)", at_least=1)
-    net_rate: float = setting(0.01, "learning rate of the inner training", above=0)
+    updates: int = setting(
+        1, "image updates per real gradient (post-processing: they cost no privacy)", at_least=1
+    )
+    net_learning_rate: float = setting(
+        0.01, "learning rate of the inner training", above=0, formerly="net_rate"
+    )
     inner_set: str = setting(
         "own", "images of the inner training: own classes or all", choices=("own", "all")
     )
@@ -68,11 +84,11 @@ class MatchingConfig:
 
     @property
     def steps(self) -> int:
-        """Real gradients in all: R T K."""
+        """The number of real gradients: R T K."""
         return self.runs * self.outer_inner[0] * self.batches
 
-    def server_cost(self, classes: int) -> tuple[ComputeCost, ...]:
-        """What the loop computes besides the real gradients."""
+    def matching_cost(self, classes: int) -> tuple[ComputeCost, ...]:
+        """The work of the loop besides the real gradients."""
         images = self.spc * classes
         outer, inner = self.outer_inner
         trained = self.runs * (outer - 1) * inner * -(-images // NET_BATCH)
@@ -84,7 +100,7 @@ class MatchingConfig:
 
 @dataclass(frozen=True)
 class PrivateMatchingConfig(MatchingConfig):
-    """The settings of the loop on clipped and noised gradients."""
+    """The settings of the loop on clipped, noised gradients."""
 
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
     dtype: str = setting("float32", "arithmetic of the real gradient", choices=DTYPES)
@@ -93,7 +109,7 @@ class PrivateMatchingConfig(MatchingConfig):
 def row_cosine_distance(
     real: Sequence[torch.Tensor], synthetic: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Sum of 1 - cosine over the rows (output nodes) of every weight with two or more dimensions.
+    """The sum of 1 - cosine over the rows (output nodes) of all weights of two or more dimensions.
 
     Biases and norm parameters do not count. A positive factor on either side changes nothing."""
     loss = torch.zeros((), device=real[0].device)
@@ -117,7 +133,7 @@ class MatchedImages:
         key: tuple[object, ...],
         device: torch.device | str = "cpu",
     ) -> None:
-        """Images start as noise around the data set's mean; `key` names the public randomness."""
+        """Start from noise around the data set's mean, under this key of public randomness."""
         self.cfg, self.data, self.key, self.scale = cfg, data, key, Normalizer.standard(data)
         self.labels = torch.tensor(
             [c for c in classes for _ in range(cfg.spc)], dtype=torch.int64, device=device
@@ -130,33 +146,33 @@ class MatchedImages:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep; restored in place."""
+        """The state to checkpoint; restored in place."""
         return {"images": self.images, "velocity": self.velocity}
 
     def network(self, run: int) -> nn.Module:
-        """The fresh network of one run: all classes of the data set, known to everybody."""
+        """The fresh network of one run, over all classes of the data set; it is public."""
         net = make_convnet(self.cfg.width, self.data, self.data.classes, *self.key, "network", run)
         return net.to(self.images.device)
 
     def match(self, net: nn.Module, real: Sequence[torch.Tensor]) -> None:
-        """Move the images towards giving this network the gradient `real`."""
+        """Update the images such that they give this network a gradient more like `real`."""
         parameters = list(net.parameters())
         for _ in range(self.cfg.updates):
             images = self.images.clone().requires_grad_()
             loss = F.cross_entropy(net(images), self.labels)
             synthetic = torch.autograd.grad(loss, parameters, create_graph=True)
-            (slope,) = torch.autograd.grad(row_cosine_distance(real, synthetic), images)
-            self.move(slope)
+            (gradient,) = torch.autograd.grad(row_cosine_distance(real, synthetic), images)
+            self.move(gradient)
 
-    def move(self, slope: torch.Tensor) -> None:
-        """One step against the gradient of the loss at the images."""
-        self.velocity.mul_(self.cfg.image_momentum).add_(slope)
-        self.images.sub_(self.velocity, alpha=self.cfg.image_rate)
+    def move(self, gradient: torch.Tensor) -> None:
+        """Take one step against the gradient of the loss at the images."""
+        self.velocity.mul_(self.cfg.image_momentum).add_(gradient)
+        self.images.sub_(self.velocity, alpha=self.cfg.image_learning_rate)
 
     def train(
         self, net: nn.Module, run: int, outer: int, others: SyntheticSet | None = None
     ) -> None:
-        """The inner training: J epochs of plain SGD on the images (and on `others`, if given)."""
+        """Train the network for J epochs of plain SGD on the images, and on `others` if given."""
         images, labels = self.images.detach(), self.labels
         if others is not None:
             images = torch.cat([images, self.scale.to_network(others.pixels()).to(images.device)])
@@ -166,12 +182,12 @@ class MatchedImages:
         for _ in range(self.cfg.outer_inner[1]):
             order = torch.randperm(len(labels), generator=generator).to(images.device)
             for part in order.split(NET_BATCH):
-                _, slopes = loss_and_gradients(net, images[part], labels[part])
+                _, gradients = loss_and_gradients(net, images[part], labels[part])
                 with torch.no_grad():
-                    torch._foreach_add_(parameters, slopes, alpha=-self.cfg.net_rate)
+                    torch._foreach_add_(parameters, gradients, alpha=-self.cfg.net_learning_rate)
 
     def result(self) -> SyntheticSet:
-        """The images as they are now, in pixel scale."""
+        """The current images, in pixel scale."""
         pixels = self.scale.to_pixels(self.images.detach()).cpu()
         return SyntheticSet(pixels, self.labels.cpu())
 
@@ -182,9 +198,15 @@ def match_run(
     real_gradient: Callable[[nn.Module, int], Sequence[torch.Tensor]],
     others: SyntheticSet | None = None,
 ) -> None:
-    """One run: a fresh network, T times (K matched gradients, then J epochs of training).
+    """Run the loop on one fresh network: T times K matched gradients and J epochs of training.
 
-    `real_gradient(net, call)` supplies the private side; calls are numbered over all runs."""
+    Args:
+        matched: The images, updated in place.
+        run: The number of the run, 0 to R - 1.
+        real_gradient: Supplies the private gradient of a network; calls are numbered over all
+            runs.
+        others: Images of classes that are not matched, for the inner training.
+    """
     cfg = matched.cfg
     outer_steps, _ = cfg.outer_inner
     net = matched.network(run)
@@ -197,7 +219,40 @@ def match_run(
             matched.train(net, run, outer, others)
 
 
-def set_bytes(stage: Stage, classes: int, spc: int) -> int:
-    """Bytes of a released set: float32 pixels and int64 labels."""
-    channels, height, width = stage.data.shape
-    return classes * spc * (channels * height * width * 4 + 8)
+C = TypeVar("C")
+M = TypeVar("M", bound=MatchingConfig)
+
+
+def classes_of_party(ctx: PartyContext[C]) -> list[int]:
+    """The classes that a party holds, in the order of the stage."""
+    return sorted(ctx.info.class_counts, key=ctx.plan.stage.classes.index)
+
+
+def inner_set_request(ctx: ServerContext[M]) -> Request:
+    """The seed and, with `inner_set=all`, the images that earlier stages released."""
+    arrays: Arrays = {}
+    if ctx.config.inner_set == "all" and ctx.inherited:
+        earlier = SyntheticSet.join([s for s in ctx.inherited if isinstance(s, SyntheticSet)])
+        arrays = earlier.to_arrays()
+    return Request(arrays=arrays, numbers={"seed": ctx.seed})
+
+
+def other_classes(
+    cfg: MatchingConfig, data: DatasetInfo, matched: MatchedImages, earlier: Arrays
+) -> SyntheticSet | None:
+    """The images of other classes for the inner training; None unless `inner_set=all`.
+
+    They are those of earlier stages (`earlier`) and noise for the classes of later ones."""
+    if cfg.inner_set == "own":
+        return None
+    present = set(matched.labels.tolist()) | set(earlier["labels"].tolist() if earlier else [])
+    later = [c for c in range(data.classes) if c not in present for _ in range(cfg.spc)]
+    noise = torch.randn(
+        (len(later), *data.shape), generator=torch_generator(*matched.key, "future")
+    )
+    placeholders = SyntheticSet(
+        matched.scale.to_pixels(noise * cfg.image_init), torch.tensor(later, dtype=torch.int64)
+    )
+    if not earlier:
+        return placeholders
+    return SyntheticSet.join([SyntheticSet.from_arrays(earlier), placeholders])

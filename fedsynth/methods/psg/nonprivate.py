@@ -1,7 +1,8 @@
 """Gradient matching without noise: PSG's loop on exact mean gradients.
 
-A non-private reference: how far the loop itself gets. The guard discloses the records, the ledger
-says epsilon = infinity.
+A non-private reference (Zhao et al. 2021, Dataset Condensation with Gradient Matching) that tells
+the effect of the loop from that of clipping and noise. Records are disclosed; the ledger says
+epsilon = infinity.
 """
 
 from __future__ import annotations
@@ -11,16 +12,24 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.core.types import Budget, ComputeCost, Stage
-from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.psg.gradient_matching import MatchingConfig, match_run, set_bytes
-from fedsynth.methods.psg.psg import LAPTOP, other_classes, pooled, psg_request, start_images
+from fedsynth.core.types import ComputeCost, PartyInfo, Stage
+from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
+from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.methods.psg.gradient_matching import (
+    LAPTOP,
+    MatchedImages,
+    MatchingConfig,
+    classes_of_party,
+    inner_set_request,
+    match_run,
+    other_classes,
+)
+from fedsynth.methods.psg.psg import PSG
 from fedsynth.nn.per_example.gradients import loss_and_gradients
-from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)
@@ -28,13 +37,12 @@ class GradientMatchingConfig(MatchingConfig):
     """PSG's settings but for clipping."""
 
 
-class GradientMatching(Method[GradientMatchingConfig]):
+class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
     """PSG with no clipping and no noise."""
 
     name = "gradient_matching"
     summary = "NOT private: PSG's loop on exact gradients, to tell the loop from the noise"
     source = "Zhao et al. 2021, as the non-private case of Chen et al. 2022"
-    private = False
     Config = GradientMatchingConfig
     presets = {
         "smoke": {**LAPTOP, "runs": 2},
@@ -45,41 +53,32 @@ class GradientMatching(Method[GradientMatchingConfig]):
     def inherits(self, cfg: GradientMatchingConfig) -> bool:
         return cfg.inner_set == "all"
 
-    def plan(self, cfg: GradientMatchingConfig, stage: Stage, budget: Budget) -> Plan:
-        parties = tuple(
-            PartyPlan(
-                f.party,
-                f.records,
-                disclosed(),
-                steps=cfg.steps,
-                bytes_up=set_bytes(stage, len(f.class_counts), cfg.spc),
-                cost=(
-                    ComputeCost("train", cfg.width, cfg.batch, cfg.steps),
-                    *cfg.server_cost(len(f.class_counts)),
-                ),
-            )
-            for f in stage.parties
-        )
-        return Plan(self.name, stage, budget, parties)
+    def request(self, ctx: ServerContext[GradientMatchingConfig]) -> Request:
+        return inner_set_request(ctx)
 
-    def party(self, ctx: PartyContext[GradientMatchingConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        records = guard.disclose(private)
-        matched = start_images(cfg, plan, private.info.party, request, guard.device)
+    def set_size(self, cfg: GradientMatchingConfig, stage: Stage, info: PartyInfo) -> int:
+        return set_bytes(stage, len(info.class_counts), cfg.spc)
+
+    def work(
+        self, cfg: GradientMatchingConfig, info: PartyInfo
+    ) -> tuple[int, tuple[ComputeCost, ...]]:
+        real = ComputeCost("train", cfg.width, cfg.batch, cfg.steps)
+        return cfg.steps, (real, *cfg.matching_cost(len(info.class_counts)))
+
+    def synthesize_from(
+        self, ctx: PartyContext[GradientMatchingConfig], request: Request, records: Records
+    ) -> SyntheticSet:
+        cfg, stage = ctx.config, ctx.plan.stage
+        key = (request.numbers["seed"], PSG.name, stage.index, ctx.party)  # starts where PSG does
+        images = MatchedImages(cfg, ctx.dataset, classes_of_party(ctx), key, ctx.device)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
-            generator = torch_generator(*matched.key, "batch", call)
-            chosen = torch.randperm(len(records.labels), generator=generator)[: cfg.batch]
-            images = matched.scale.to_network(records.pixels(chosen)).to(guard.device)
-            labels = records.labels[chosen].to(guard.device)
-            return loss_and_gradients(net, images, labels)[1]
+            generator = torch_generator(*key, "batch", call)
+            batch = torch.randperm(len(records.labels), generator=generator)[: cfg.batch]
+            pixels = images.scale.to_network(records.pixels(batch)).to(ctx.device)
+            return loss_and_gradients(net, pixels, records.labels[batch].to(ctx.device))[1]
 
-        others = other_classes(cfg, plan, matched, request.arrays)
-        for run in private.rounds(cfg.runs, matched.state):
-            match_run(matched, run, real_gradient, others)
-        result = matched.result()
-        return guard.release(result)
-
-    def serve(self, ctx: ServerContext[GradientMatchingConfig]) -> Outcome:
-        cfg = ctx.config
-        return pooled(ctx.ask(ctx.parties, psg_request(cfg, ctx)))
+        others = other_classes(cfg, ctx.dataset, images, request.arrays)
+        for run in ctx.data.rounds(cfg.runs, images.state):
+            match_run(images, run, real_gradient, others)
+        return images.result()

@@ -1,14 +1,17 @@
-"""DP-Sinkhorn: a generator that follows the noised slope of an optimal transport to real samples.
+"""DP-Sinkhorn: a generator that descends the noised gradient of an optimal transport to records.
 
-Cao, Bie, Vahdat, Fidler, Kreis (2021). In every step a Poisson sample meets a batch of generated
-images; the gradient of the entropic transport cost at all those images together is one vector,
-clipped to C, and Gaussian noise is added; the generator, which stays at home, goes where it points.
-The loss is semi-debiased: the cost of transporting the images to themselves is taken off, part of
-them replaced by extra images, which touch no record.
+Cao, Bie, Vahdat, Fidler, Kreis, "Don't Generate Me: Training Differentially Private Generative
+Models with Sinkhorn Divergence", 2021. In every step the entropic transport cost between a Poisson
+sample and a batch of generated images has a gradient at all those images together; it is one
+vector, clipped to C, and Gaussian noise is added. The generator, which never leaves its party,
+follows it. The loss is semi-debiased: the cost of transporting the images to themselves is
+subtracted, with part of them replaced by extra images, which depend on no record.
 
-Any record may turn the whole vector round, so the noise is made for 2 C. Where the published
-program lets the number of records in the sample decide how many images are generated, which tells
-that number, this generates always as many; and an empty sample releases noise instead of nothing.
+Claim: any record may turn the whole vector round, so the noise is made for a sensitivity of 2 C.
+
+Departures from the paper: its program lets the number of records in the sample decide how many
+images are generated, which reveals that number; here it is always the same, and an empty sample
+releases noise instead of nothing.
 """
 
 from __future__ import annotations
@@ -20,30 +23,30 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.messages import Request
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
-from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.methods.common.class_indices import class_index_table
 from fedsynth.methods.common.generator_training import LearningGenerator
-from fedsynth.methods.common.poisson_plan import sampled_share, step_event
-from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.psg.gradient_matching import set_bytes
-from fedsynth.methods.psg.psg import pooled
-from fedsynth.methods.sinkhorn.transport import PointCloud, slope
+from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
+from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
+from fedsynth.methods.method import PartyContext
+from fedsynth.methods.sinkhorn.transport import PointCloud, transport_gradient
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
 
-AS_WIDE = 20  # a step on an image takes about as long as one of a ConvNet of this width
+COST_AS_CONVNET_WIDTH = 20  # a step on an image takes about as long as one of such a ConvNet
 
 
 @dataclass(frozen=True)
 class DPSinkhornConfig:
     """DP-Sinkhorn's settings; the defaults are the published ones for MNIST."""
 
-    spc: int = setting(6000, "images a class drawn from the generator", at_least=1)
+    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
     batch: int = setting(50, "expected records in a step's sample", at_least=1)
     images: int = setting(50, "generated images in a step", at_least=2)
     steps: int = setting(3446400, "steps (2,872 passes of 1,200 steps)", at_least=1)
@@ -54,114 +57,126 @@ class DPSinkhornConfig:
     debiased: float = setting(0.2, "share of images replaced by extra ones", at_least=0, at_most=1)
     l1: float = setting(1.0, "weight of the L1 distance beside the squared L2", at_least=0)
     blur: float = setting(0.05, "entropic regularisation", above=0)
-    code: int = setting(16, "length of the generator's codes", at_least=1)
+    latent: int = setting(
+        16, "length of the generator's latent vectors", at_least=1, formerly="code"
+    )
     depth: int = setting(256, "channels of the generator's first planes", at_least=1)
-    rate: float = setting(1e-5, "Adam's learning rate", above=0)
-    decay: float = setting(1e-5, "weight decay", at_least=0)
+    learning_rate: float = setting(1e-5, "Adam's learning rate", above=0, formerly="rate")
+    weight_decay: float = setting(1e-5, "Adam's weight decay", at_least=0, formerly="decay")
 
     @property
     def extra(self) -> int:
-        """How many images a step draws besides those whose gradient is private."""
+        """The number of images of a step besides those whose gradient is private."""
         return int(self.debiased * self.images)
 
     def sampling_rate(self, info: PartyInfo) -> float:
-        """Probability that a record enters a sample."""
+        """The probability that a record enters a sample."""
         return min(1.0, self.batch / info.records)
 
 
-class DPSinkhorn(Method[DPSinkhornConfig]):
-    """One-shot: the party trains a generator at home and releases its images."""
+class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
+    """The party trains a generator by itself and releases its images."""
 
     name = "dp_sinkhorn"
-    summary = "A generator trained at home on noised slopes of an optimal transport"
+    summary = "A generator trained in the party on noised gradients of an optimal transport"
     source = "Cao et al. 2021, Don't Generate Me: DP Generative Modeling with Sinkhorn Divergence"
     paper_convention = "rdp_classic_sparse"
     Config = DPSinkhornConfig
     presets = {
-        "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "rate": 1e-3},
-        "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "rate": 1e-4},
+        "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "learning_rate": 1e-3},
+        "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "learning_rate": 1e-4},
         "paper": {},
-        "test": {"depth": 8, "images": 6, "rate": 1e-3},
+        "test": {"depth": 8, "images": 6, "learning_rate": 1e-3},
     }
 
-    def plan(self, cfg: DPSinkhornConfig, stage: Stage, budget: Budget) -> Plan:
-        with torch.device("meta"):  # refuses sizes it cannot draw before anything is spent
-            DeconvGenerator(cfg.code, len(stage.classes), stage.data.shape, cfg.depth)
-        parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
-        assumes = ("the number of records of each party", "the classes a party holds")
-        return Plan(self.name, stage, budget, parties, assumes=assumes)
+    def check(self, cfg: DPSinkhornConfig, data: DatasetInfo) -> None:
+        with torch.device("meta"):
+            DeconvGenerator(cfg.latent, data.classes, data.shape, cfg.depth)
 
-    def _party_plan(
+    def party_plan(
         self, cfg: DPSinkhornConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        return sampled_share(
+        images = cfg.images + cfg.extra
+        return sampled_party_plan(
             info,
             budget,
-            rate=cfg.sampling_rate(info),
+            sampling_rate=cfg.sampling_rate(info),
             steps=cfg.steps,
             noise=cfg.noise,
             bytes_up=set_bytes(stage, len(info.class_counts), cfg.spc),
-            cost=(ComputeCost("train", AS_WIDE, cfg.images + cfg.extra, cfg.steps),),
+            cost=(ComputeCost("train", COST_AS_CONVNET_WIDTH, images, cfg.steps),),
         )
 
-    def party(self, ctx: PartyContext[DPSinkhornConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        info, share, data = private.info, plan.of(private.info.party), plan.stage.data
-        held = sorted(info.class_counts)
-        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
-        build = partial(DeconvGenerator, depth=cfg.depth)
-        net = make_generator(build, cfg.code, len(held), data, *key, "generator").to(guard.device)
+    def synthesize(self, ctx: PartyContext[DPSinkhornConfig], request: Request) -> SyntheticSet:
+        cfg, plan, key = ctx.config, ctx.party_plan, ctx.random_key(request)
+        classes = sorted(ctx.info.class_counts)
+        indices = class_index_table(classes, of=ctx.dataset.classes)
+        net = make_generator(
+            partial(DeconvGenerator, depth=cfg.depth),
+            cfg.latent,
+            len(classes),
+            ctx.dataset,
+            *key,
+            "generator",
+        ).to(ctx.device)
         learner = LearningGenerator(
             net,
-            torch.optim.Adam(net.parameters(), cfg.rate, weight_decay=cfg.decay),
-            code=cfg.code,
-            weights=torch.full((len(held),), 1 / len(held)),
+            torch.optim.Adam(net.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay),
+            latent=cfg.latent,
+            weights=torch.full((len(classes),), 1 / len(classes)),
             key=key,
-            device=guard.device,
+            device=ctx.device,
             uniform=True,
         )
-        places = torch.full((data.classes,), -1)
-        places[held] = torch.arange(len(held))
-        with guard.reserve(step_event(share), cfg.steps):
-            for step in private.rounds(cfg.steps, learner.state):
+        with ctx.guard.reserve(step_event(plan), cfg.steps):
+            for step in ctx.data.rounds(cfg.steps, learner.state):
                 images, labels = learner.batch(step, cfg.images + cfg.extra)
                 points = images.flatten(1) * 2 - 1
                 clouds = StepClouds(cfg, points.detach(), labels.to(points.device))
                 mechanism = SampleFunction(
-                    function=partial(clouds.towards, places),
-                    shape=(cfg.images, math.prod(data.shape)),
+                    function=partial(clouds.private_gradient, indices),
+                    shape=(cfg.images, math.prod(ctx.dataset.shape)),
                     clip=cfg.clip,
-                    noise_multiplier=share.noise_multiplier,
-                    sampling_rate=share.sampling_rate,
+                    noise_multiplier=plan.noise_multiplier,
+                    sampling_rate=plan.sampling_rate,
                 )
-                (slopes,) = guard.apply(mechanism, private, call=step)
-                learner.follow(points, torch.cat([slopes, clouds.of_extra()]))
-        made = learner.sample(held, cfg.spc)
-        return guard.release(made)
-
-    def serve(self, ctx: ServerContext[DPSinkhornConfig]) -> Outcome:
-        return pooled(ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})))
+                (gradient,) = ctx.guard.apply(mechanism, ctx.data, call=step)
+                gradients = torch.cat([gradient, clouds.extra_gradient()])
+                learner.descend_gradients(points, gradients)
+        return learner.sample(classes, cfg.spc)
 
 
 class StepClouds:
-    """The generated images of a step as the transport sees them: those whose slope is private, and
-    the extra ones that take part of their place where the images are compared with themselves."""
+    """The generated images of a step as point clouds.
+
+    The first images have a private gradient. The extra ones take the place of part of them where
+    images are transported to images, and their gradient depends on no record."""
 
     def __init__(self, cfg: DPSinkhornConfig, points: Tensor, labels: Tensor) -> None:
         self.cfg, n = cfg, cfg.images
         self.fake = PointCloud(points[:n], labels[:n])
-        others = PointCloud(points[cfg.extra :], labels[cfg.extra :])
-        self.among = torch.zeros_like(points)  # the slope of W(fake, others) at every image
-        self.among[:n] += slope(self.fake, others, cfg.blur, cfg.l1)
-        self.among[cfg.extra :] += slope(others, self.fake, cfg.blur, cfg.l1)
+        shifted = PointCloud(points[cfg.extra :], labels[cfg.extra :])
+        self.self_gradient = torch.zeros_like(points)  # of W(fake, shifted), at every image
+        self.self_gradient[:n] += transport_gradient(self.fake, shifted, cfg.blur, cfg.l1)
+        self.self_gradient[cfg.extra :] += transport_gradient(shifted, self.fake, cfg.blur, cfg.l1)
 
-    def towards(self, places: Tensor, pixels: Tensor, names: Tensor) -> Tensor:
-        """The slope of 2 W(fake, real) - W(fake, others) at the fake images, [images, numbers];
-        `places` are the generator's labels for the classes' names."""
-        cfg, real = self.cfg, PointCloud(pixels.flatten(1) * 2 - 1, places[names].to(pixels.device))
-        return 2 * slope(self.fake, real, cfg.blur, cfg.l1) - self.among[: cfg.images]
+    def private_gradient(self, indices: Tensor, pixels: Tensor, labels: Tensor) -> Tensor:
+        """The gradient of 2 W(fake, real) - W(fake, shifted) at the fake images.
 
-    def of_extra(self) -> Tensor:
-        """The slope of the same loss at the extra images, clipped alike; it needs no record."""
-        rest = -self.among[self.cfg.images :]
+        Args:
+            indices: The class index of each label.
+            pixels: The records of a sample.
+            labels: Their labels.
+
+        Returns:
+            The gradient, [images, values of an image].
+        """
+        cfg, points = self.cfg, pixels.flatten(1) * 2 - 1
+        real = PointCloud(points, indices[labels].to(pixels.device))
+        towards = transport_gradient(self.fake, real, cfg.blur, cfg.l1)
+        return 2 * towards - self.self_gradient[: cfg.images]
+
+    def extra_gradient(self) -> Tensor:
+        """The gradient of the same loss at the extra images, clipped in the same way."""
+        rest = -self.self_gradient[self.cfg.images :]
         return clip_rows(rest.reshape(1, -1), self.cfg.clip).view_as(rest)

@@ -1,4 +1,4 @@
-"""Entropic optimal transport between two small clouds of labelled images, and its slope."""
+"""Entropic optimal transport between two small clouds of labelled images, and its gradient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 LABEL_SCALE = 15.0  # length of a one-hot label beside the pixels
-SCALING = 0.5  # every round of Sinkhorn's iteration halves the blur, down to the one wanted
+SCALING = 0.5  # the factor on the blur in every round of Sinkhorn's iteration
 
 
 @dataclass(frozen=True)
@@ -24,35 +24,40 @@ def cost(one: PointCloud, other: PointCloud, l1_share: float) -> Tensor:
     """|x - y|^2 + l1_share |x - y|_1 over pixels and one-hot labels, [n, m]."""
     squares = torch.cdist(one.points, other.points).square()
     apart = one.labels[:, None] != other.labels[None, :]
-    found = squares + apart * (2 * LABEL_SCALE**2 + 2 * LABEL_SCALE * l1_share)
+    costs = squares + apart * (2 * LABEL_SCALE**2 + 2 * LABEL_SCALE * l1_share)
     if l1_share:
-        found = found + l1_share * torch.cdist(one.points, other.points, p=1)
-    return found
+        costs = costs + l1_share * torch.cdist(one.points, other.points, p=1)
+    return costs
 
 
-def plan(costs: Tensor, blur: float) -> Tensor:
-    """Where each point of the first cloud goes, rows that sum to one: Sinkhorn's symmetric
-    iteration in logarithms, from a blur as wide as the largest cost down to `blur`."""
+def transport_plan(costs: Tensor, blur: float) -> Tensor:
+    """The share of each point of the first cloud that goes to each of the second: rows sum to one.
+
+    Sinkhorn's symmetric iteration in logarithms, from a blur as wide as the largest cost down to
+    `blur`."""
     n, m = costs.shape
     widest = max(float(costs.max()), blur)
     rounds = 1 + math.ceil(math.log(widest / blur) / -math.log(SCALING))
     blurs = [max(blur, widest * SCALING**k) for k in range(rounds)] + [blur]
     left, right = costs.new_zeros(n), costs.new_zeros(m)
-    for now in blurs:
-        new_left = -now * torch.logsumexp((right - costs) / now - math.log(m), dim=1)
-        new_right = -now * torch.logsumexp((left[:, None] - costs) / now - math.log(n), dim=0)
+    for eps in blurs:
+        new_left = -eps * torch.logsumexp((right - costs) / eps - math.log(m), dim=1)
+        new_right = -eps * torch.logsumexp((left[:, None] - costs) / eps - math.log(n), dim=0)
         left, right = (left + new_left) / 2, (right + new_right) / 2
     return torch.softmax((right - costs) / blur, dim=1)
 
 
-def slope(moved: PointCloud, fixed: PointCloud, blur: float, l1_share: float) -> Tensor:
-    """The gradient of the transport cost W(moved, fixed) at the points of the first cloud, the
-    plan held fixed; zero where there is nothing to go to."""
+def transport_gradient(
+    moved: PointCloud, fixed: PointCloud, blur: float, l1_share: float
+) -> Tensor:
+    """The gradient of the transport cost W(moved, fixed) at the points of the first cloud.
+
+    The plan is held fixed. The gradient is zero where the second cloud is empty."""
     if not len(fixed.points):
         return torch.zeros_like(moved.points)
-    goes = plan(cost(moved, fixed, l1_share), blur)
-    found = 2 * (moved.points - goes @ fixed.points)
+    shares = transport_plan(cost(moved, fixed, l1_share), blur)
+    gradient = 2 * (moved.points - shares @ fixed.points)
     if l1_share:
         signs = (moved.points[:, None, :] - fixed.points[None, :, :]).sign()
-        found = found + l1_share * (goes[:, :, None] * signs).sum(1)
-    return found / len(moved.points)
+        gradient = gradient + l1_share * (shares[:, :, None] * signs).sum(1)
+    return gradient / len(moved.points)

@@ -3,7 +3,7 @@
 Three or four rounds add up the parties' answers to the sketch's questions; the curator trains on
 them what a lone party would train at home, and in each of T more rounds the parties return the
 clipped gradient sum of its linear head on their records. The features go out with the first of
-those T rounds; a party keeps them. Who adds the noise: see `methods._joint`.
+those T rounds; a party keeps them. Who adds the noise: see `common.noise_placement`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from fedsynth.core.messages import Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, Stage
-from fedsynth.methods.common.noise_placement import NoiseAt, aggregate_parties, with_noise_placement
+from fedsynth.methods.common.noise_placement import (
+    NoisePlacementConfig,
+    aggregate_parties,
+    with_noise_placement,
+)
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.class_model import MOST_DIRECTIONS
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
@@ -52,7 +56,7 @@ TEACH = "teach"
 
 
 @dataclass(frozen=True)
-class SketchTeachJointConfig(SketchTeachConfig, NoiseAt):
+class SketchTeachJointConfig(SketchTeachConfig, NoisePlacementConfig):
     """sketch_teach's settings, and where the noise is added."""
 
 
@@ -74,7 +78,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
 
     @staticmethod
     def _recipe(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Recipe:
-        noises = len(stage.parties) if cfg.at == NoisePlacement.PARTY else 1
+        noises = len(stage.parties) if cfg.placement == NoisePlacement.PARTY else 1
         return Recipe.of(cfg, stage, budget, _records(stage), noises)
 
     def plan(self, cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Plan:
@@ -116,7 +120,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
     def party(self, ctx: PartyContext[SketchTeachJointConfig], request: Request) -> Release:
         cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
         recipe = self._recipe(cfg, plan.stage, plan.budget)
-        noise_at = NoisePlacement(cfg.at)
+        noise_at = cfg.placement
         if request.kind in QUESTIONS:
             asked = Query(request.kind, recipe.sketch, plan.stage.classes, request.arrays)
             asked.require_whole(recipe.cells)
@@ -142,8 +146,6 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
 
         def ask(question: Query) -> torch.Tensor:
             return aggregate_parties(
-                cfg,
-                plan,
                 ctx,
                 Request(question.kind, question.number, arrays=question.known),
                 shapes={"sum": question.shape},
@@ -152,7 +154,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             ).arrays["sum"]
 
         key = (ctx.seed, self.name, stage.index)
-        times = math.sqrt(len(stage.parties)) if cfg.at == NoisePlacement.PARTY else 1.0
+        times = math.sqrt(len(stage.parties)) if cfg.placement == NoisePlacement.PARTY else 1.0
         models = portrayed(ask, recipe, stage.classes, records=records, key=key, times=times)
         lesson = SetSynthesizer(
             cfg,
@@ -172,8 +174,6 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             number = len(QUESTIONS) + step
             request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})
             total = aggregate_parties(
-                cfg,
-                plan,
                 ctx,
                 request,
                 shapes={"sum": head.weights.shape},

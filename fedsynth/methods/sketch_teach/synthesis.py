@@ -16,7 +16,8 @@ from torch.nn import functional
 from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
-from fedsynth.methods.common.class_indices import every_place
+from fedsynth.methods.common.class_indices import argmax_covering_classes
+from fedsynth.methods.dpdc.condensation import condense
 from fedsynth.methods.sketch_teach.class_model import Ask, ClassModel, ClassModelEstimator
 from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import (
@@ -158,9 +159,12 @@ class SetSynthesizer:
         if cfg.drawn is None:
             return self._labelled(self._drawn(recipe.spc), weights)
         large = self._labelled(self._drawn(cfg.drawn), weights)
-        how = cfg.condensation(recipe.spc)
-        small = how.of(
-            large, self._data, key=(*self._key, "small"), device=self.features.centre.device
+        small = condense(
+            cfg.condensation(recipe.spc),
+            large,
+            self._data,
+            key=(*self._key, "small"),
+            device=self.features.centre.device,
         )
         if cfg.labels == "hard":
             return small
@@ -191,7 +195,7 @@ class SetSynthesizer:
         own = len(self._models)
         logits = (self.features(images / 255) @ weights.T).cpu()[:, :own]
         names = torch.tensor(self.order[:own])
-        labels = names[every_place(logits)]
+        labels = names[argmax_covering_classes(logits)]
         if self._cfg.labels == "hard":
             return SyntheticSet(images, labels)
         soft = torch.zeros(len(images), self._data.classes)

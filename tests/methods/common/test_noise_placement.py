@@ -21,8 +21,8 @@ from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods.dpdc.distribution_matching import class_rates
-from fedsynth.methods.dpdc.joint import together
+from fedsynth.methods.common.poisson_plan import class_rates
+from fedsynth.methods.dpdc.joint import combined
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, flatten, gaussian
@@ -52,7 +52,7 @@ def plan(name: str, parties: int = 5, budget: Budget | None = None, **changes: A
 @pytest.mark.parametrize("parties", [1, 5, 100])
 def test_ndpdc_with_the_published_noise_costs_the_published_epsilon(parties):
     """sigma 1, 10,000 steps, groups of 50: 6.1144 as published, 5.635 by PLD."""
-    share = plan("ndpdc_joint", parties, noise=1.0, at="distributed").parties[0]
+    share = plan("ndpdc_joint", parties, noise=1.0, noise_at="distributed").parties[0]
     assert share.sampling_rate == 50 / 5421
     assert epsilon(share.event, 1e-5, "rdp_improved_2000") == pytest.approx(6.1144, abs=1e-4)
     assert epsilon(share.event, 1e-5) == pytest.approx(5.635, abs=5e-3)
@@ -61,7 +61,7 @@ def test_ndpdc_with_the_published_noise_costs_the_published_epsilon(parties):
 @pytest.mark.parametrize("parties", [1, 5])
 def test_psg_at_the_published_epsilon_takes_the_published_noise(parties):
     """Ten images a class: 100,000 gradients of 256 of 60,000 records; 10.000 at sigma 0.96571."""
-    changes = {"runs": 1000, "at": "distributed"}
+    changes = {"runs": 1000, "noise_at": "distributed"}
     budget = Budget(10.0, 1e-5, accounting="rdp_improved")
     share = plan("psg_joint", parties, budget, **changes).parties[0]
     assert share.steps == 100_000
@@ -72,7 +72,7 @@ def test_psg_at_the_published_epsilon_takes_the_published_noise(parties):
 @pytest.mark.parametrize(("sigma", "exact"), [(5.0, 0.7255), (0.568, 8.553), (0.5, 9.997)])
 def test_dp_merf_costs_what_one_gaussian_costs(sigma, exact):
     """The published multiplier is over a sensitivity of 2/m, twice that of one record more."""
-    share = plan("dp_merf_joint", 100, noise=2 * sigma, at="distributed").parties[0]
+    share = plan("dp_merf_joint", 100, noise=2 * sigma, noise_at="distributed").parties[0]
     assert share.paper_event is not None
     assert epsilon(share.paper_event, 1e-5) == pytest.approx(exact, abs=2e-3)
     assert flatten(share.event) == flatten(gaussian(2 * sigma))
@@ -84,7 +84,7 @@ def test_dp_merf_costs_what_one_gaussian_costs(sigma, exact):
 @pytest.mark.parametrize("name", JOINT)
 def test_every_view_of_distributed_noise_is_reported(name):
     """Full noise to who sees sums; a fifth of it away to who has one of five on his side."""
-    share = plan(name, at="distributed").parties[3]
+    share = plan(name, noise_at="distributed").parties[3]
     (sums, alone), (with_one, colluding) = share.views.items()
     assert sums.text == "curator who sees sums of 5 or more shares"
     assert alone == share.event
@@ -96,12 +96,12 @@ def test_every_view_of_distributed_noise_is_reported(name):
 def test_the_published_count_follows_the_views():
     """A view without some of the noise costs more by the authors' count too, and a trusted curator
     has no epsilon by anybody's."""
-    share = plan("dp_merf_joint", at="distributed").parties[0]
+    share = plan("dp_merf_joint", noise_at="distributed").parties[0]
     assert share.paper_event is not None
     full, less = (published_event(share, event) for event in share.views.values())
     assert full == share.paper_event
     assert flatten(less) == flatten(weakened(share.paper_event, 5, 1))
-    trusted = plan("dp_merf_joint", at="aggregate").parties[0]
+    trusted = plan("dp_merf_joint", noise_at="aggregate").parties[0]
     assert published_event(trusted, trusted.views[SERVER_VIEW]) == disclosed()
     assert published_event(trusted, trusted.views[PUBLIC_VIEW]) == trusted.paper_event
 
@@ -109,7 +109,7 @@ def test_the_published_count_follows_the_views():
 @pytest.mark.parametrize("name", SHARED)
 def test_shares_are_made_for_those_who_must_answer(name):
     """With three of five enough, each adds a third: the sum of all five has more than it needs."""
-    share = plan(name, at="distributed", min_answers=3, colluding=2).parties[0]
+    share = plan(name, noise_at="distributed", min_answers=3, colluding=2).parties[0]
     assert share.shares == 3
     assert [view.text for view in share.views] == [
         "curator who sees sums of 3 or more shares",
@@ -120,7 +120,7 @@ def test_shares_are_made_for_those_who_must_answer(name):
 
 
 def test_a_party_alone_is_seen_by_the_curator_and_has_nobody_to_collude_with():
-    share = plan("ndpdc_joint", 1, at="distributed").parties[0]
+    share = plan("ndpdc_joint", 1, noise_at="distributed").parties[0]
     assert [view.text for view in share.views] == ["curator"]
     assert share.shares == 1
 
@@ -153,7 +153,7 @@ def nobody(world: ScenarioConfig, party: int) -> Records:
 def test_the_sum_has_one_partys_noise(tmp_path, monkeypatch, min_answers):
     """Without records the sum is noise: its deviation is the multiplier times the bound, or, where
     one share of three would do, sqrt(3) times as much."""
-    changes = {"at": "distributed", "min_answers": min_answers, "width": 32}
+    changes = {"noise_at": "distributed", "min_answers": min_answers, "width": 32}
     job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", changes)
     seen = Curious(job, monkeypatch)
     monkeypatch.setattr(client_session, "party_records", nobody)
@@ -168,7 +168,7 @@ def test_the_sum_has_one_partys_noise(tmp_path, monkeypatch, min_answers):
 def test_with_next_to_no_noise_the_sum_is_that_of_one_party_with_all_records(tmp_path, monkeypatch):
     """Three parties' embeddings add up to what DP-MERF computes over everybody."""
     job = tiny.tiny_job(
-        "dp_merf_joint", tmp_path / "run", "together", {"at": "distributed", "noise": 0.01}
+        "dp_merf_joint", tmp_path / "run", "together", {"noise_at": "distributed", "noise": 0.01}
     )
     job = dataclasses.replace(job, budget=Budget(1e9, 1e-3))
     seen = Curious(job, monkeypatch)
@@ -190,7 +190,7 @@ def test_with_next_to_no_noise_the_sum_is_that_of_one_party_with_all_records(tmp
 
 def test_a_share_is_not_sent_by_itself(tmp_path):
     """A party in a run with real secure sums refuses a plain question, whoever asks."""
-    job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"at": "distributed"})
+    job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"noise_at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg")
 
     def serve(text: str, ask: Any, _: Any) -> None:
@@ -205,7 +205,7 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
 
 def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
     """What travels in a secure sum is none of the numbers that are added."""
-    job = tiny.tiny_job("dp_merf_joint", tmp_path / "run", "together", {"at": "distributed"})
+    job = tiny.tiny_job("dp_merf_joint", tmp_path / "run", "together", {"noise_at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg")
     made: list[Release] = []
     sent: list[Release] = []
@@ -235,14 +235,14 @@ def test_a_real_secure_sum_gives_the_same_bytes(name, two_workers, here, tmp_pat
     """SecAgg+ on workers that pass parties between them, against the ideal sum in one process."""
     found = []
     for way, engine in (("ideal", here), ("secagg", two_workers)):
-        job = tiny.tiny_job(name, tmp_path / way, "together", {"at": "distributed"})
+        job = tiny.tiny_job(name, tmp_path / way, "together", {"noise_at": "distributed"})
         tiny.release(dataclasses.replace(job, secure_sum=way), engine)
         found.append(tiny.outputs(job.out))
     assert found[0] == found[1]
 
 
 def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
-    job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"at": "distributed"})
+    job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"noise_at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg", noise_seed=None)
     tiny.release(job, here)
     kept = list(Path(job.out).rglob("secure-sum*")) + list(Path(job.out).rglob("noise.key"))
@@ -255,7 +255,7 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
 
 def test_together_adds_up_what_is_public():
     info = scenario_stages(MNIST[5])[0].parties
-    everybody = together(info)
+    everybody = combined(info)
     assert everybody.records == 60_000
     assert everybody.class_counts[5] == 5421
     assert class_rates(50, everybody)[5] == 50 / 5421

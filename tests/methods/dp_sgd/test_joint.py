@@ -48,12 +48,12 @@ def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, 
 @pytest.mark.parametrize(
     ("where", "longest"),
     [
-        ({"at": "party"}, math.sqrt(3)),
-        ({"at": "aggregate"}, 1.0),
-        ({"at": "distributed"}, 1.0),
-        ({"at": "party", "topk": "norm", "keep": 0.64}, 0.8 * math.sqrt(3)),
-        ({"at": "aggregate", "topk": "norm", "keep": 0.64}, 0.8),
-        ({"at": "distributed", "topk": "dimension", "keep": 0.64}, 1.0),
+        ({"noise_at": "party"}, math.sqrt(3)),
+        ({"noise_at": "aggregate"}, 1.0),
+        ({"noise_at": "distributed"}, 1.0),
+        ({"noise_at": "party", "topk": "norm", "keep": 0.64}, 0.8 * math.sqrt(3)),
+        ({"noise_at": "aggregate", "topk": "norm", "keep": 0.64}, 0.8),
+        ({"noise_at": "distributed", "topk": "dimension", "keep": 0.64}, 1.0),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Few images matched to many: nearer to them in what was matched, and nothing else is touched."""
+"""Condensation: the small set resembles the large one in what was matched, and stays in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
 from fedsynth.data.normalization import Normalizer
-from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, CondensationConfig
+from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, CondensationConfig, condense
 from fedsynth.methods.psg.gradient_matching import row_cosine_distance
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.per_example.gradients import loss_and_gradients
@@ -32,20 +32,20 @@ def large_set(n: int = 80) -> SyntheticSet:
 
 
 def start(large: SyntheticSet, spc: int) -> SyntheticSet:
-    chosen = torch.cat([torch.nonzero(large.labels == name).flatten()[:spc] for name in CLASSES])
+    chosen = torch.cat([torch.nonzero(large.labels == label).flatten()[:spc] for label in CLASSES])
     return SyntheticSet(large.images[chosen], large.labels[chosen])
 
 
 def feature_gap(small: SyntheticSet, large: SyntheticSet) -> float:
-    """Squared distance of the classes' mean features, under networks that matched nothing."""
+    """Squared distance of the classes' mean features, under networks unused in matching."""
     gap = 0.0
     for seed in range(5):
         net = make_convnet(8, FACTS, 10, "unseen", seed)
         scale = Normalizer.symmetric(FACTS)
-        for name in CLASSES:
+        for label in CLASSES:
             means = [
                 net.requires_grad_(False)
-                .embed(scale.to_network(s.pixels()[s.labels == name]))
+                .embed(scale.to_network(s.pixels()[s.labels == label]))
                 .mean(0)
                 for s in (small, large)
             ]
@@ -54,15 +54,15 @@ def feature_gap(small: SyntheticSet, large: SyntheticSet) -> float:
 
 
 def gradient_gap(small: SyntheticSet, large: SyntheticSet) -> float:
-    """The distance of both sets' gradients, at networks that matched nothing."""
+    """The distance of both sets' gradients, at networks unused in matching."""
     gap = 0.0
     for seed in range(5):
         net, scale = make_convnet(8, FACTS, 10, "unseen", seed), Normalizer.standard(FACTS)
-        slopes = [
+        gradients = [
             loss_and_gradients(net, scale.to_network(s.pixels()), s.labels)[1]
             for s in (small, large)
         ]
-        gap += float(row_cosine_distance(*slopes))
+        gap += float(row_cosine_distance(*gradients))
     return gap
 
 
@@ -73,19 +73,19 @@ def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_fro
     way: str, gap: Callable[[SyntheticSet, SyntheticSet], float], share: float
 ) -> None:
     large = large_set()
-    how = CondensationConfig(way, 3, 40, 8)
-    small = how.of(large, FACTS, key=(1,), device=CPU)
+    cfg = CondensationConfig(way, 3, 40, 8)
+    small = condense(cfg, large, FACTS, key=(1,), device=CPU)
     assert gap(small, large) < share * gap(start(large, 3), large)
     assert small.images.dtype == torch.uint8
     assert small.labels.tolist() == [2, 2, 2, 7, 7, 7]
-    assert torch.equal(how.of(large, FACTS, key=(1,), device=CPU).images, small.images)
-    assert not torch.equal(how.of(large, FACTS, key=(2,), device=CPU).images, small.images)
+    assert torch.equal(condense(cfg, large, FACTS, key=(1,), device=CPU).images, small.images)
+    assert not torch.equal(condense(cfg, large, FACTS, key=(2,), device=CPU).images, small.images)
 
 
 @pytest.mark.parametrize("way", [FEATURES, GRADIENTS])
 def test_a_class_of_few_images_still_gets_as_many_as_the_others(way: str) -> None:
     large = large_set(5)  # three and two
-    small = CondensationConfig(way, 4, 1, 4).of(large, FACTS, key=(1,), device=CPU)
+    small = condense(CondensationConfig(way, 4, 1, 4), large, FACTS, key=(1,), device=CPU)
     assert small.labels.tolist() == [2] * 4 + [7] * 4
     assert len({image.numpy().tobytes() for image in start(large, 4).images}) == 5
     assert int(small.images.flatten(1).amax(1).min()) > 0

@@ -6,23 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedsynth.core.randomness import torch_generator
-from fedsynth.core.types import DatasetInfo, PartyInfo
+from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
-    class_rates,
-    expected_records,
 )
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.transforms.augment import apply_dsa, draw_dsa
 
 FACTS = DatasetInfo("tiny", (1, 16, 16), 5, (0.5,), (0.25,))
-CFG = DistributionConfig(spc=3, width=4, image_rate=0.7)
+CFG = DistributionConfig(spc=3, width=4, image_learning_rate=0.7)
 KEY = ("key",)
 CLASSES = (4, 1)
 
@@ -54,7 +50,7 @@ def naive_step(number, optimiser, images, *, target, scale, bound):
 def test_matching_is_the_naive_loop(bound):
     condensed = CondensedImages(CFG, FACTS, CLASSES, KEY)
     images = condensed.images.clone().requires_grad_()
-    optimiser = torch.optim.SGD([images], CFG.image_rate, momentum=CFG.image_momentum)
+    optimiser = torch.optim.SGD([images], CFG.image_learning_rate, momentum=CFG.image_momentum)
     scale = torch.tensor([2.0, 0.5])
     for number in range(8):
         target = torch.randn((2, condensed.width), generator=torch_generator("target", number))
@@ -65,17 +61,20 @@ def test_matching_is_the_naive_loop(bound):
 
 
 def test_the_rate_falls_along_a_cosine_and_stays_by_default():
-    falling = replace(CFG, iterations=4, image_rate_end=0.1)
+    falling = replace(CFG, iterations=4, image_learning_rate_end=0.1)
     condensed = CondensedImages(falling, FACTS, CLASSES, KEY)
-    middle = CFG.image_rate * (0.1 + 0.9 / 2)
-    assert condensed.step(0).rate == CFG.image_rate
-    assert condensed.step(2).rate == pytest.approx(middle)
+    middle = CFG.image_learning_rate * (0.1 + 0.9 / 2)
+    assert condensed.step(0).learning_rate == CFG.image_learning_rate
+    assert condensed.step(2).learning_rate == pytest.approx(middle)
     step, target = condensed.step(3), torch.ones(2, condensed.width)
     before = condensed.images.clone()
     condensed.match(step, target, torch.ones(2), None)
-    torch.testing.assert_close(before - condensed.images, step.rate * condensed.velocity)
-    assert CFG.image_rate * 0.1 < step.rate < middle
-    assert CondensedImages(CFG, FACTS, CLASSES, KEY).step(9999).rate == CFG.image_rate
+    torch.testing.assert_close(before - condensed.images, step.learning_rate * condensed.velocity)
+    assert CFG.image_learning_rate * 0.1 < step.learning_rate < middle
+    assert (
+        CondensedImages(CFG, FACTS, CLASSES, KEY).step(9999).learning_rate
+        == CFG.image_learning_rate
+    )
 
 
 def test_real_and_synthetic_images_of_a_class_meet_the_same_augmentation():
@@ -108,28 +107,3 @@ def test_every_step_has_its_own_network_and_the_same_one_again_after_a_crash():
     first, again, other = (condensed.real_rows(condensed.step(n), pixels, names) for n in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.allclose(first, other)
-
-
-@given(
-    st.dictionaries(st.integers(0, 9), st.integers(1, 5000), min_size=1),
-    st.integers(1, 100),
-)
-@settings(max_examples=50, deadline=None)
-def test_no_rare_class_sets_the_price_for_all(counts, group):
-    info = PartyInfo(0, sum(counts.values()), counts)
-    rates = class_rates(group, info)
-    average = group / (info.records / len(counts))
-    assert list(rates) == sorted(counts)
-    assert all(0 < rate <= 1 for rate in rates.values())
-    assert max(rates.values()) <= 2 * average * (1 + 1e-9)
-    for name, expected in zip(rates, expected_records(rates, info).tolist(), strict=True):
-        assert expected <= min(group, counts[name]) * (1 + 1e-6)
-
-
-def test_near_balanced_classes_are_sampled_as_published():
-    counts = {0: 5923, 1: 6742, 5: 5421}
-    info = PartyInfo(0, sum(counts.values()), counts)
-    assert class_rates(50, info) == {c: 50 / n for c, n in counts.items()}
-    torch.testing.assert_close(
-        expected_records(class_rates(50, info), info), torch.full((3,), 50.0)
-    )

@@ -17,7 +17,7 @@ from fedsynth.nn.per_example.features import LinearFeatures
 from fedsynth.privacy.accounting.accountant import epsilon
 
 TABLE = datasets.find("made_table").info
-CFG = DistributionConfig(spc=3, linear=8, image_rate=0.3)
+CFG = DistributionConfig(spc=3, linear=8, image_learning_rate=0.3)
 KEY, CLASSES = ("key",), (1, 0)
 
 
@@ -31,7 +31,7 @@ def test_matching_is_the_naive_loop(bound):
     """By autograd, without augmentation: || scale_c sum clip(f(x)) - target_c ||^2, each step."""
     condensed = CondensedImages(CFG, TABLE, CLASSES, KEY)
     rows = condensed.images.clone().requires_grad_()
-    optimiser = torch.optim.SGD([rows], CFG.image_rate, momentum=CFG.image_momentum)
+    optimiser = torch.optim.SGD([rows], CFG.image_learning_rate, momentum=CFG.image_momentum)
     scale = torch.tensor([2.0, 0.5])
     for number in range(5):
         target = torch.randn((2, CFG.linear), generator=torch.Generator().manual_seed(number))

@@ -12,8 +12,9 @@ import torch
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.experiment import client_session, server_session
+from fedsynth.methods.common.generator_release import state_vector
 from fedsynth.methods.gs_wgan.critic import Critic
-from fedsynth.methods.gs_wgan.generator import new_generator, state_vector
+from fedsynth.methods.gs_wgan.generator import new_generator
 from fedsynth.methods.gs_wgan.gs_wgan import VISIT, WARM
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import SLACK, BudgetExceeded, read_entries, total

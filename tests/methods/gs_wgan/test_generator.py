@@ -5,12 +5,8 @@ from __future__ import annotations
 import torch
 
 from fedsynth.data import registry as datasets
-from fedsynth.methods.gs_wgan.generator import (
-    GeneratorTrainer,
-    load_state_vector,
-    new_generator,
-    state_vector,
-)
+from fedsynth.methods.common.generator_release import load_state_vector, state_vector
+from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, new_generator
 
 
 def test_a_state_vector_holds_all_weights_and_buffers():

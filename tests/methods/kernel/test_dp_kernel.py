@@ -13,7 +13,7 @@ from fedsynth.methods.kernel.dp_kernel import ClassEmbeddings, DPKernelConfig
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 
-CFG = DPKernelConfig(images=3, shortest=1.0, lengths=3)
+CFG = DPKernelConfig(images=3, min_length_scale=1.0, length_scales=3)
 
 
 def images(n: int, seed: int) -> torch.Tensor:
@@ -21,7 +21,7 @@ def images(n: int, seed: int) -> torch.Tensor:
 
 
 def test_without_noise_a_step_goes_down_the_mmd_of_every_class():
-    """Classes 2 and 7: the slope of sum_c mmd^2(real_c, generated_c), by differentiation."""
+    """Classes 2 and 7: the gradient of sum_c mmd^2(real_c, generated_c), by differentiation."""
     real, names = images(9, 0), torch.tensor([2, 7, 7, 2, 2, 7, 7, 7, 7])
     points = (images(6, 1).flatten(1) * 2 - 1).requires_grad_()
 
@@ -40,7 +40,7 @@ def test_without_noise_a_step_goes_down_the_mmd_of_every_class():
     embedding = ClassEmbeddings([2, 7], points.detach(), CFG)
     rows = embedding.rows(real, names)
     sums = torch.stack([rows[names == name].sum(0) for name in (2, 7)])
-    found = embedding.slopes(sums, torch.tensor([3.0, 6.0]))
+    found = embedding.gradients(sums, torch.tensor([3.0, 6.0]))
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-4 * float(expected.abs().max()))
 
 

@@ -19,10 +19,14 @@ from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods.mean_embedding.base import GeneratorTrainer, paper_event, pooled_means
-from fedsynth.methods.mean_embedding.base import event as spent
+from fedsynth.methods.mean_embedding.base import (
+    GeneratorTrainer,
+    embedding_event,
+    paper_embedding_event,
+    pooled_means,
+)
 from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
-from fedsynth.methods.mean_embedding.output_space import ground
+from fedsynth.methods.mean_embedding.output_space import output_space
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -118,7 +122,7 @@ def test_class_weights_cost_a_second_mechanism_and_are_the_shares(tmp_path):
     entries = read_entries(tmp_path / "ledger.jsonl")
     assert len(entries) == 2
     assert epsilon(total(entries), 1e-5) == epsilon(share.event, 1e-5)
-    plan_event = spent(DPMERFConfig(labels="noised"), 4.0)
+    plan_event = embedding_event(DPMERFConfig(labels="noised"), 4.0)
     assert epsilon(plan_event, 1e-5) == pytest.approx(gdp_epsilon(math.sqrt(2) / 4, 1e-5))
 
 
@@ -128,10 +132,10 @@ def test_class_weights_cost_a_second_mechanism_and_are_the_shares(tmp_path):
 )
 def test_published_multipliers_cost_what_the_papers_say(sigma, tight, improved, classic):
     """Their sigma refers to a sensitivity of 2/m, so the same noise is twice that to add/remove."""
-    published = paper_event(CFG, 2 * sigma)
+    published = paper_embedding_event(CFG, 2 * sigma)
     found = [epsilon(published, 1e-5, way) for way in ("pld", "rdp_improved", "rdp_classic")]
     assert found == pytest.approx([tight, improved, classic], rel=2e-3)
-    assert epsilon(spent(CFG, 2 * sigma), 1e-5) < tight
+    assert epsilon(embedding_event(CFG, 2 * sigma), 1e-5) < tight
 
 
 @pytest.mark.parametrize("labels", ["balanced", "noised"])
@@ -168,7 +172,7 @@ def test_training_brings_the_generator_closer_to_the_embedding():
     targets[0, :, :4], targets[1, :, 4:] = 1.0, 1.0
     wanted = phi(targets) / 2
     cfg = DPMERFConfig(steps=80, gen_batch=32, spc=40)
-    trainer = GeneratorTrainer(cfg, ground(data), torch.tensor([0.5, 0.5]), ("train",))
+    trainer = GeneratorTrainer(cfg, output_space(data), torch.tensor([0.5, 0.5]), ("train",))
 
     def distance() -> float:
         found = trainer.sample((7, 5))
@@ -227,7 +231,7 @@ def test_a_table_is_drawn_that_resembles_the_one_embedded():
     cfg = DPMERFConfig(features=200, steps=150, spc=100, labels="noised")
     phi = MERF.features(cfg, TABLE, 0)
     wanted = F.one_hot(labels).float().t() @ phi(rows) / 400
-    trainer = GeneratorTrainer(cfg, ground(TABLE), torch.tensor([0.25, 0.75]), ("table",))
+    trainer = GeneratorTrainer(cfg, output_space(TABLE), torch.tensor([0.25, 0.75]), ("table",))
     for step in range(cfg.steps):
         trainer.step(step, phi, wanted)
     drawn = trainer.sample((0, 1))
@@ -249,7 +253,7 @@ def test_with_noised_weights_every_class_counts_by_its_own_mean():
     targets[1, :, 4:] = 1.0
     shares = torch.tensor([0.97, 0.03])
     cfg = DPMERFConfig(steps=120, gen_batch=64, spc=200, labels="noised")
-    trainer = GeneratorTrainer(cfg, ground(data), shares, ("rare",))
+    trainer = GeneratorTrainer(cfg, output_space(data), shares, ("rare",))
     for step in range(cfg.steps):
         trainer.step(step, phi, phi(targets) * shares[:, None])
     found = trainer.sample((0, 1))
@@ -258,5 +262,7 @@ def test_with_noised_weights_every_class_counts_by_its_own_mean():
 
 def test_images_follow_the_class_weights_and_no_class_is_left_out():
     cfg = DPMERFConfig(spc=10)
-    trainer = GeneratorTrainer(cfg, ground(FACTS), torch.tensor([0.7, 0.2, 0.1, 0.0]), ("weights",))
+    trainer = GeneratorTrainer(
+        cfg, output_space(FACTS), torch.tensor([0.7, 0.2, 0.1, 0.0]), ("weights",)
+    )
     assert Counter(trainer.sample((3, 0, 1, 2)).labels.tolist()) == {3: 28, 0: 8, 1: 4, 2: 1}

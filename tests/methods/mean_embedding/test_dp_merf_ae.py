@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
-from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, on_sphere
+from fedsynth.methods.mean_embedding.dp_merf_ae import DPMERFAEConfig, latent_features, on_sphere
 from fedsynth.methods.registry import method
 from fedsynth.nn.autoencoder import autoencoder_from_state, make_autoencoder, reconstruction_loss
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -30,7 +30,7 @@ def pixels(n: int, seed: int = 0) -> torch.Tensor:
 @settings(max_examples=15, deadline=None)
 def test_features_of_codes_have_norm_one_whatever_the_autoencoder_learnt(seed, brightness):
     net = make_autoencoder(FACTS, 3, 5, seed)
-    rows = MERF.of_codes(DPMERFAEConfig(features=20, ae_code=3), net, seed)(
+    rows = latent_features(MERF.name, DPMERFAEConfig(features=20, ae_latent=3), net, seed)(
         pixels(6, seed) * brightness
     )
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(6), rtol=0, atol=1e-5)
@@ -38,10 +38,10 @@ def test_features_of_codes_have_norm_one_whatever_the_autoencoder_learnt(seed, b
 
 def test_drawn_codes_lie_where_encoded_ones_do_and_have_their_features():
     net = make_autoencoder(FACTS, 3, 5, "x")
-    phi = MERF.of_codes(DPMERFAEConfig(features=20, ae_code=3), net, 0)
+    phi = latent_features(MERF.name, DPMERFAEConfig(features=20, ae_latent=3), net, 0)
     codes = net.encode(pixels(4)).detach()
     torch.testing.assert_close(on_sphere((codes + 1) / 2), codes)
-    torch.testing.assert_close(phi.of_drawn((codes + 1) / 2), phi(pixels(4)))
+    torch.testing.assert_close(phi.of_generated((codes + 1) / 2), phi(pixels(4)))
 
 
 def test_the_private_loss_is_the_squared_error_of_each_record():
@@ -52,9 +52,9 @@ def test_the_private_loss_is_the_squared_error_of_each_record():
     sums = clipped_gradient_sum(
         net, images, torch.zeros(5).long(), clip=1e6, loss=reconstruction_loss
     )
-    slopes = torch.autograd.grad(expected.sum(), list(net.parameters()))
-    for found, slope in zip(sums, slopes, strict=True):
-        torch.testing.assert_close(found, slope, rtol=1e-4, atol=1e-5)
+    gradients = torch.autograd.grad(expected.sum(), list(net.parameters()))
+    for found, gradient in zip(sums, gradients, strict=True):
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_a_released_autoencoder_is_the_same_at_the_curator():

@@ -54,7 +54,9 @@ def test_weighted_sums_are_those_of_the_rows(name):
     expected = torch.stack(
         [sum(s * row for s, row in zip(c, features(pixels(5)), strict=True)) for c in shares.t()]
     )
-    torch.testing.assert_close(features.sums(pixels(5), shares), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        features.weighted_sums(pixels(5), shares), expected, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_tangent_features_are_the_gradient_of_a_network_by_autograd():
@@ -81,7 +83,7 @@ def test_products_of_hermite_features_are_the_gaussian_kernel(x, y, length):
 
 
 def test_hermite_features_are_the_sum_and_product_kernels():
-    cfg = DPHPConfig(order=60, product_order=60, pairs=7, product_share=0.3, length=0.4)
+    cfg = DPHPConfig(order=60, product_order=60, pairs=7, product_share=0.3, length_scale=0.4)
     features = HermiteFeatures(cfg, 16, ("key",))
     x = pixels(2).double()
     rows = features(x)

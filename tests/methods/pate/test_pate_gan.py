@@ -19,7 +19,7 @@ from fedsynth.privacy.party_data import Records
 PATE = method("pate_gan")
 DELTA = 1e-5
 CFG = PateGANConfig(
-    teachers=6, rounds=3, batch=16, code=3, hidden=5, teacher_steps=2, rate=0.01, spc=4
+    teachers=6, rounds=3, batch=16, latent=3, hidden=5, teacher_steps=2, rate=0.01, spc=4
 )
 
 

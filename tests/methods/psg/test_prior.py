@@ -29,16 +29,16 @@ def test_the_generator_learns_as_if_it_were_trained_through_its_images():
     generator = torch.Generator().manual_seed(0)
     real = [torch.randn(w.shape, generator=generator) for w in weights]
     for _ in range(CFG.updates):
-        images = naive(ours.codes, torch.tensor([3, 3, 1, 1]))
+        images = naive(ours.latents, torch.tensor([3, 3, 1, 1]))
         loss = F.cross_entropy(net(images), torch.tensor([3, 3, 1, 1]))
-        slopes = torch.autograd.grad(loss, weights, create_graph=True)
+        synthetic = torch.autograd.grad(loss, weights, create_graph=True)
         adam.zero_grad()
-        row_cosine_distance(real, slopes).backward()
+        row_cosine_distance(real, synthetic).backward()
         adam.step()
     before = ours.images.clone()
     ours.match(net, real)
     assert (ours.images - before).abs().max() > 1e-2
-    expected = naive(ours.codes, ours.labels).detach()
+    expected = naive(ours.latents, ours.labels).detach()
     torch.testing.assert_close(ours.images, expected, rtol=1e-2, atol=1e-3)
 
 
@@ -47,7 +47,7 @@ def test_the_released_images_are_those_of_the_fixed_codes():
     net = ours.network(0)
     ours.match(net, [torch.ones_like(w) for w in net.parameters()])
     with torch.no_grad():
-        expected = ours.scale.to_pixels(ours.generator(ours.codes, ours.labels))
+        expected = ours.scale.to_pixels(ours.generator(ours.latents, ours.labels))
     released = ours.result()
     torch.testing.assert_close(released.images, expected)
     assert released.labels.tolist() == [3, 3, 1, 1]

@@ -19,10 +19,10 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods.psg import psg as psg_file
 from fedsynth.methods.psg.gradient_matching import (
     MatchedImages,
     MatchingConfig,
+    other_classes,
     row_cosine_distance,
 )
 from fedsynth.methods.psg.joint import PSGJointConfig
@@ -92,9 +92,11 @@ def naive_clipped_mean(net: torch.nn.Module, data: Records, scale: Normalizer, c
     total = [torch.zeros_like(p) for p in net.parameters()]
     for image, label in zip(data.pixels(), data.labels, strict=True):
         loss = F.cross_entropy(net(scale.to_network(image[None])), label[None])
-        slopes = torch.autograd.grad(loss, list(net.parameters()))
-        norm = torch.cat([s.flatten() for s in slopes]).norm()
-        total = [t + s * min(1.0, clip / float(norm)) for t, s in zip(total, slopes, strict=True)]
+        gradients_ = torch.autograd.grad(loss, list(net.parameters()))
+        norm = torch.cat([s.flatten() for s in gradients_]).norm()
+        total = [
+            t + s * min(1.0, clip / float(norm)) for t, s in zip(total, gradients_, strict=True)
+        ]
     return [t / len(data.labels) for t in total]
 
 
@@ -104,7 +106,7 @@ def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tupl
     labels = torch.tensor([c for c in classes for _ in range(cfg.spc)])
     start = torch.randn((len(labels), *info.shape), generator=torch_generator(*key, "images"))
     images = (cfg.image_init * start).requires_grad_()
-    optimiser = torch.optim.SGD([images], lr=cfg.image_rate, momentum=cfg.image_momentum)
+    optimiser = torch.optim.SGD([images], lr=cfg.image_learning_rate, momentum=cfg.image_momentum)
     outer, inner = cfg.outer_inner
     for run in range(cfg.runs):
         net = make_convnet(cfg.width, info, info.classes, *key, "network", run)
@@ -122,7 +124,7 @@ def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tupl
                 distance.backward(inputs=[images])
                 optimiser.step()
             if t < outer - 1:
-                train = torch.optim.SGD(net.parameters(), lr=cfg.net_rate)
+                train = torch.optim.SGD(net.parameters(), lr=cfg.net_learning_rate)
                 generator = torch_generator(*key, "inner", run, t)
                 for _ in range(inner):
                     order = torch.randperm(len(labels), generator=generator)
@@ -171,9 +173,9 @@ def test_joint_psg_cannot_tell_how_records_are_spread(here, tmp_path):
     assert torch.equal(alone.labels, shared.labels)
 
 
-@pytest.mark.parametrize(("at", "factor"), [("party", 3**0.5), ("aggregate", 1.0)])
+@pytest.mark.parametrize(("noise_at", "factor"), [("party", 3**0.5), ("aggregate", 1.0)])
 def test_the_noise_of_three_parties_adds_up_and_that_of_a_curator_does_not(
-    at, factor, here, tmp_path, monkeypatch
+    noise_at, factor, here, tmp_path, monkeypatch
 ):
     """With gradients of zero, what the images are matched to is noise alone."""
     met: list[torch.Tensor] = []
@@ -187,7 +189,7 @@ def test_the_noise_of_three_parties_adds_up_and_that_of_a_curator_does_not(
     monkeypatch.setattr(gradient_mechanisms, "clipped_gradient_sum", zeros)
     monkeypatch.setattr(MatchedImages, "match", match)
     together = {"partition": "iid", "parties": 3, "stages": "together"}
-    job, _ = released("psg_joint", tmp_path, here, {"at": at, "clip": 0.5}, **together)
+    job, _ = released("psg_joint", tmp_path, here, {"noise_at": noise_at, "clip": 0.5}, **together)
     plan = job.plan(0)
     expected = plan.parties[0].noise_multiplier * 0.5 * factor
     assert torch.cat(met).std().item() == pytest.approx(expected, rel=0.03)
@@ -199,18 +201,17 @@ def test_all_classes_in_the_inner_training_are_old_images_and_noise():
     world = tiny.WORLDS["in_turn"]
     cfg = PSGConfig(spc=3, inner_set="all", image_init=0.5)
     stage = scenario_stages(world)[1]
-    plan = method("psg").plan(cfg, stage, Budget(10, 1e-3, accounting="rdp"))
     matched = MatchedImages(cfg, stage.data, stage.classes, ("key",))
     earlier = SyntheticSet(torch.rand(4, 1, 28, 28), torch.tensor([5, 5, 6, 6]))
     known = {"images": earlier.images, "labels": earlier.labels}
-    others = psg_file.other_classes(cfg, plan, matched, known)
+    others = other_classes(cfg, stage.data, matched, known)
     assert torch.equal(others.images[:4], earlier.images)
     future = sorted(set(range(10)) - {5, 6} - set(stage.classes))
     assert others.labels[4:].tolist() == [c for c in future for _ in range(3)]
     noise = Normalizer.standard(stage.data).to_network(others.images[4:])
     assert noise.std().item() == pytest.approx(0.5, rel=0.1)
     own = dataclasses.replace(cfg, inner_set="own")
-    assert psg_file.other_classes(own, plan, matched, known) is None
+    assert other_classes(own, stage.data, matched, known) is None
 
 
 # The published settings
@@ -219,10 +220,15 @@ def test_all_classes_in_the_inner_training_are_old_images_and_noise():
 def test_the_defaults_are_the_published_ones():
     cfg = PSGConfig()
     assert (cfg.runs, cfg.batches, cfg.batch, cfg.clip, cfg.width) == (200, 10, 256, 0.1, 128)
-    assert (cfg.image_rate, cfg.image_momentum, cfg.net_rate, cfg.updates) == (0.1, 0.5, 0.01, 1)
+    assert (cfg.image_learning_rate, cfg.image_momentum, cfg.net_learning_rate, cfg.updates) == (
+        0.1,
+        0.5,
+        0.01,
+        1,
+    )
     published = {1: (1, 1), 10: (10, 50), 20: (20, 25), 50: (50, 10)}
     assert {spc: MatchingConfig(spc=spc).outer_inner for spc in published} == published
-    assert PSGJointConfig().at == "party"
+    assert PSGJointConfig().noise_at == "party"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods.registry import method
 from fedsynth.methods.sinkhorn.dp_sinkhorn import DPSinkhornConfig, StepClouds
-from fedsynth.methods.sinkhorn.transport import PointCloud, cost, plan
+from fedsynth.methods.sinkhorn.transport import PointCloud, cost, transport_plan
 from fedsynth.privacy.accounting.accountant import epsilon
 
 CFG = DPSinkhornConfig(images=10, debiased=0.2)
@@ -30,8 +30,8 @@ def test_the_slope_is_that_of_the_semi_debiased_loss():
     def transport(one: torch.Tensor, its: torch.Tensor, other: torch.Tensor, others: torch.Tensor):
         """The mean cost of either cloud under the plan that takes it to the other."""
         costs = cost(PointCloud(one, its), PointCloud(other, others), CFG.l1)
-        there = plan(costs.detach(), CFG.blur)
-        return (there * costs).sum(1).mean()
+        shares = transport_plan(costs.detach(), CFG.blur)
+        return (shares * costs).sum(1).mean()
 
     fake, its = free[:10], labels[:10]
     others, theirs = free[2:], labels[2:]
@@ -42,15 +42,17 @@ def test_the_slope_is_that_of_the_semi_debiased_loss():
 
     clouds = StepClouds(CFG, points, labels)
     pixels = ((real + 1) / 2).view(8, 1, 4, 4)
-    torch.testing.assert_close(clouds.towards(torch.arange(3), pixels, names), expected[:10])
+    torch.testing.assert_close(
+        clouds.private_gradient(torch.arange(3), pixels, names), expected[:10]
+    )
     extra = expected[10:] * min(1.0, CFG.clip / float(expected[10:].norm()))
-    torch.testing.assert_close(clouds.of_extra(), extra, rtol=1e-4, atol=0)
+    torch.testing.assert_close(clouds.extra_gradient(), extra, rtol=1e-4, atol=0)
 
 
 def test_extra_images_need_no_record_and_may_be_none():
     points, labels = drawn(10, 0)
     clouds = StepClouds(DPSinkhornConfig(images=10, debiased=0.0), points, labels)
-    assert clouds.of_extra().shape == (0, 16)
+    assert clouds.extra_gradient().shape == (0, 16)
 
 
 @pytest.mark.parametrize(("noise", "passes"), [(1.1, 2872), (0.9, 1510)])

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from fedsynth.methods.sinkhorn.transport import LABEL_SCALE, PointCloud, cost, plan, slope
+from fedsynth.methods.sinkhorn.transport import (
+    LABEL_SCALE,
+    PointCloud,
+    cost,
+    transport_gradient,
+    transport_plan,
+)
 
 
 def cloud(n: int, seed: int, classes: int = 3, d: int = 5) -> PointCloud:
@@ -39,7 +45,7 @@ def test_with_little_blur_the_plan_is_the_best_assignment(seed):
     near = start.points + 0.02 * torch.randn((6, 5), generator=generator, dtype=torch.float64)
     order = torch.randperm(6, generator=generator)
     costs = cost(start, PointCloud(near[order], start.labels[order]), 1.0)
-    found = plan(costs, 0.005)
+    found = transport_plan(costs, 0.005)
     torch.testing.assert_close(found.sum(1), torch.ones(6, dtype=torch.float64))
     assert found.argmax(1).tolist() == linear_sum_assignment(costs.numpy())[1].tolist()
 
@@ -48,7 +54,7 @@ def test_labels_keep_their_own():
     """A label weighs so much that everything goes to its own class, however far."""
     one, other = cloud(30, 1), cloud(30, 2)
     other.labels.copy_(one.labels)
-    goes = plan(cost(one, other, 1.0), 0.05)
+    goes = transport_plan(cost(one, other, 1.0), 0.05)
     apart = one.labels[:, None] != other.labels[None, :]
     assert goes[apart].sum() < 1e-3 * 30
 
@@ -56,12 +62,12 @@ def test_labels_keep_their_own():
 @pytest.mark.parametrize("l1", [0.0, 1.0])
 def test_the_slope_is_that_of_the_cost_with_the_plan_held_fixed(l1):
     moved, fixed = cloud(5, 3), cloud(7, 4)
-    goes = plan(cost(moved, fixed, l1), 0.05)
+    goes = transport_plan(cost(moved, fixed, l1), 0.05)
     points = moved.points.clone().requires_grad_()
     squares = (points[:, None] - fixed.points[None]).square().sum(-1)
     lengths = (points[:, None] - fixed.points[None]).abs().sum(-1)
     (expected,) = torch.autograd.grad((goes * (squares + l1 * lengths)).sum() / 5, points)
-    torch.testing.assert_close(slope(moved, fixed, 0.05, l1), expected)
+    torch.testing.assert_close(transport_gradient(moved, fixed, 0.05, l1), expected)
 
 
 def test_going_down_the_slope_brings_the_clouds_together():
@@ -70,14 +76,18 @@ def test_going_down_the_slope_brings_the_clouds_together():
 
     def distance(points: torch.Tensor) -> float:
         costs = cost(PointCloud(points, moved.labels), fixed, 0.0)
-        return float((plan(costs, 0.05) * costs).sum())
+        return float((transport_plan(costs, 0.05) * costs).sum())
 
     points = moved.points.clone()
     for _ in range(50):
-        points -= 0.3 * 8 / 2 * slope(PointCloud(points, moved.labels), fixed, 0.05, 0.0)
+        points -= (
+            0.3 * 8 / 2 * transport_gradient(PointCloud(points, moved.labels), fixed, 0.05, 0.0)
+        )
     assert distance(points) < 0.05 * distance(moved.points)
 
 
 def test_where_there_is_nothing_to_go_to_nothing_moves():
     empty = PointCloud(torch.zeros(0, 5, dtype=torch.float64), torch.zeros(0, dtype=torch.int64))
-    assert torch.equal(slope(cloud(4, 0), empty, 0.05, 1.0), torch.zeros(4, 5).double())
+    assert torch.equal(
+        transport_gradient(cloud(4, 0), empty, 0.05, 1.0), torch.zeros(4, 5).double()
+    )

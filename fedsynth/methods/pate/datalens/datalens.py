@@ -15,9 +15,9 @@ and the number of rounds is fixed before the first. Images that teachers are tra
 together, ten classes per latent. The released set comes from the final generator, not from the best
 of many on test data.
 
-With `at=party` and one party that hosts all teachers, or with `at=aggregate`, the noise is added
-where the paper adds it (see `methods.common.noise_placement` for the views). `unit=user` protects
-all records of a party: every party is then one teacher.
+With `noise_at=party` and one party that hosts all teachers, or with `noise_at=aggregate`, the noise
+is added where the paper adds it (see `methods.common.noise_placement` for the views). `unit=user`
+protects all records of a party: every party is then one teacher.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import NoisePlacement, Unit
+from fedsynth.core.enums import Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -119,7 +119,7 @@ class DataLens(Method[DataLensConfig]):
             VoteSums(noise_multiplier=parameters.multiplier, sketch=parameters.sketch),
             store.map(partial(TeacherStore.votes, request=request)),
             call=request.round,
-            noise_at=NoisePlacement(cfg.at),
+            noise_at=cfg.placement,
         )
         return ctx.guard.release({"votes": votes})
 
@@ -131,8 +131,6 @@ class DataLens(Method[DataLensConfig]):
         student = StudentGenerator(cfg, parameters, plan.stage, key, ctx.device)
         for number in ctx.rounds(parameters.rounds, student.state):
             total = aggregate_parties(
-                cfg,
-                plan,
                 ctx,
                 student.query(number, ctx.seed),
                 shapes={"votes": parameters.release_shape},

@@ -12,7 +12,6 @@ from dp_accounting import DpEvent
 from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, Stage
-from fedsynth.methods.common.noise_placement import required_answers
 from fedsynth.methods.pate.datalens.config import (
     DataLensConfig,
     EnsembleConfig,
@@ -211,9 +210,9 @@ def low_signal_warning(
     teachers, parties = sum(parameters.teachers.values()), len(stage.parties)
     variances = {
         NoisePlacement.PARTY: float(parties),
-        NoisePlacement.DISTRIBUTED: parties / required_answers(cfg, stage),
+        NoisePlacement.DISTRIBUTED: parties / cfg.required_answers(stage),
     }
-    noise = parameters.sigma * math.sqrt(variances.get(NoisePlacement(cfg.at), 1.0))
+    noise = parameters.sigma * math.sqrt(variances.get(cfg.placement, 1.0))
     ratio = teachers / noise
     if parameters.sketch is not None or ratio >= LOW_SIGNAL:
         return ()

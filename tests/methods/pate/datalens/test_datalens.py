@@ -31,7 +31,7 @@ def test_a_secure_sum_of_votes_is_the_ideal_one(here, tmp_path):
     """Through masks that no party's votes can be read from."""
     released = []
     for way in ("ideal", "secagg"):
-        job = tiny.tiny_job("datalens", tmp_path / way, "together", {"at": "distributed"})
+        job = tiny.tiny_job("datalens", tmp_path / way, "together", {"noise_at": "distributed"})
         job = dataclasses.replace(job, secure_sum=way)
         tiny.release(job, here)
         released.append({k: v for k, v in tiny.outputs(job.out).items() if k.endswith(".npz")})

@@ -184,7 +184,7 @@ def test_for_users_every_party_is_one_teacher():
         ({"teachers": 5, "sigma": 5000.0, "rounds": 80}, 5, ("ratio is 0.00045 ", "100% of all")),
         ({"teachers": 1000, "sigma": 5000.0, "rounds": 80}, 1, ("ratio is 0.2 ", "89% of all")),
         (
-            {"teachers": 1000, "sigma": 5000.0, "rounds": 80, "at": "aggregate"},
+            {"teachers": 1000, "sigma": 5000.0, "rounds": 80, "noise_at": "aggregate"},
             4,
             ("ratio is 0.2 ",),
         ),
