@@ -14,21 +14,24 @@ distributed: Each party adds one share of the noise, and a secure sum reveals on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from fedsynth.core.enums import NoisePlacement, ViewKind
 from fedsynth.core.errors import UserError
-from fedsynth.core.messages import AggregatedSum, Request, Shapes
+from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_party_plan
-from fedsynth.methods.method import ServerContext
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.privacy.mechanisms.base import Mechanism
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.privacy.secagg.distributed_noise import weakened
 
 
@@ -85,38 +88,53 @@ class JointConfig(NoisePlacementConfig):
 J = TypeVar("J", bound=NoisePlacementConfig)
 
 
-def sampled_joint_plan(
-    method: str,
-    cfg: NoisePlacementConfig,
-    stage: Stage,
-    budget: Budget,
-    *,
-    sampling_rate: float,
-    steps: int,
-    bytes_up: int,
-    bytes_down: int = 0,
-    noise: float | None = None,
-    party_cost: Callable[[PartyInfo], ComputeCost],
-    server_cost: tuple[ComputeCost, ...] = (),
-    assumes: tuple[str, ...],
-) -> Plan:
-    """The plan of a joint method in which every round sums over one Poisson sample per party.
+class JointMethod(Method[J]):
+    """A method in which every round sums one mechanism over all parties."""
 
-    Args:
-        method: The name of the method.
-        sampling_rate: The probability that a record enters a round, the same at all parties.
-        steps: The number of rounds.
-        bytes_up: Bytes that a party sends in all rounds.
-        bytes_down: Bytes that a party receives in all rounds.
-        noise: The noise multiplier; None: the smallest one within the budget.
-        party_cost: The work of one party.
-        server_cost: The work of the server.
-        assumes: The facts that are treated as public.
-    """
-    parties = tuple(
-        with_noise_placement(
-            cfg,
-            stage,
+    @abstractmethod
+    def mechanism(
+        self, ctx: PartyContext[J], request: Request
+    ) -> tuple[Sequence[str], Mechanism[PartyData, Any]]:
+        """The mechanism that answers a request, after the names of its values."""
+
+    def party(self, ctx: PartyContext[J], request: Request) -> Release:
+        names, mechanism = self.mechanism(ctx, request)
+        values = ctx.guard.apply(
+            mechanism, ctx.data, call=request.round, noise_at=ctx.config.placement
+        )
+        return ctx.guard.release(dict(zip(names, values, strict=True)))
+
+    def sampled_plan(
+        self,
+        cfg: J,
+        stage: Stage,
+        budget: Budget,
+        *,
+        sampling_rate: float,
+        steps: int,
+        bytes_up: int,
+        bytes_down: int = 0,
+        noise: float | None = None,
+        party_cost: Callable[[PartyInfo], ComputeCost],
+        server_cost: tuple[ComputeCost, ...] = (),
+        assumes: tuple[str, ...],
+    ) -> Plan:
+        """The plan of a method in which every round draws one Poisson sample at each party.
+
+        Args:
+            cfg: The settings.
+            stage: The public facts of the stage.
+            budget: The budget of each party.
+            sampling_rate: The probability that a record enters a round, the same at all parties.
+            steps: The number of rounds.
+            bytes_up: Bytes that a party sends in all rounds.
+            bytes_down: Bytes that a party receives in all rounds.
+            noise: The noise multiplier; None: the smallest one within the budget.
+            party_cost: The work of one party.
+            server_cost: The work of the server.
+            assumes: The facts that are treated as public.
+        """
+        party_plans = [
             sampled_party_plan(
                 info,
                 budget,
@@ -126,13 +144,18 @@ def sampled_joint_plan(
                 bytes_up=bytes_up,
                 bytes_down=bytes_down,
                 cost=(party_cost(info),),
-            ),
+            )
+            for info in stage.parties
+        ]
+        return Plan(
+            self.name,
+            stage,
+            budget,
+            tuple(with_noise_placement(cfg, stage, plan) for plan in party_plans),
+            rounds=steps,
+            server_cost=server_cost,
+            assumes=assumes,
         )
-        for info in stage.parties
-    )
-    return Plan(
-        method, stage, budget, parties, rounds=steps, server_cost=server_cost, assumes=assumes
-    )
 
 
 def with_noise_placement(

@@ -19,20 +19,20 @@ from functools import partial
 import torch
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.messages import Release, Request
+from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.noise_placement import (
     JointConfig,
+    JointMethod,
     aggregate_parties,
-    sampled_joint_plan,
 )
 from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS
 from fedsynth.methods.common.poisson_plan import class_rates, expected_records
 from fedsynth.methods.dpdc.distribution_matching import CondensedImages, Step, check_network
 from fedsynth.methods.dpdc.ndpdc import NDPDC, NDPDCConfig
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
@@ -42,7 +42,7 @@ class NDPDCJointConfig(JointConfig, NDPDCConfig):
     methods."""
 
 
-class NDPDCJoint(Method[NDPDCJointConfig]):
+class NDPDCJoint(JointMethod[NDPDCJointConfig]):
     """A joint release of one set of images in I rounds."""
 
     name = "ndpdc_joint"
@@ -58,8 +58,7 @@ class NDPDCJoint(Method[NDPDCJointConfig]):
         rate = max(class_rates(cfg.group, combined(stage.parties)).values())
         width = CondensedImages(cfg, stage.data, (), ("width",)).width
         classes = len(stage.classes)
-        return sampled_joint_plan(
-            self.name,
+        return self.sampled_plan(
             cfg,
             stage,
             budget,
@@ -74,7 +73,9 @@ class NDPDCJoint(Method[NDPDCJointConfig]):
             assumes=(PARTY_CLASS_COUNTS,),
         )
 
-    def party(self, ctx: PartyContext[NDPDCJointConfig], request: Request) -> Release:
+    def mechanism(
+        self, ctx: PartyContext[NDPDCJointConfig], request: Request
+    ) -> tuple[Sequence[str], ClassSums]:
         cfg, stage = ctx.config, ctx.plan.stage
         step = _public_step(
             cfg,
@@ -91,8 +92,7 @@ class NDPDCJoint(Method[NDPDCJointConfig]):
             noise_multiplier=ctx.party_plan.noise_multiplier,
             sampling_rates=class_rates(cfg.group, combined(stage.parties)),
         )
-        (sums,) = ctx.guard.apply(mechanism, ctx.data, call=request.round, noise_at=cfg.placement)
-        return ctx.guard.release({"sums": sums})
+        return ["sums"], mechanism
 
     def serve(self, ctx: ServerContext[NDPDCJointConfig]) -> SyntheticSet:
         cfg, stage = ctx.config, ctx.plan.stage

@@ -8,17 +8,19 @@ number of all records and trains the generator as DP-MERF does. One round, or tw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedsynth.core.messages import Release, Request
+from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.common.noise_placement import (
     JointConfig,
+    JointMethod,
     aggregate_parties,
     with_noise_placement,
 )
@@ -31,6 +33,7 @@ from fedsynth.methods.mean_embedding.base import (
 )
 from fedsynth.methods.mean_embedding.dp_merf import DPMERF, DPMERFConfig, FourierEmbedding
 from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.privacy.mechanisms.sums import ClassSums
 
 EMBEDDING, WEIGHTS = "embedding", "weights"  # kinds of requests
 
@@ -40,7 +43,7 @@ class DPMERFJointConfig(JointConfig, DPMERFConfig):
     """DP-MERF's settings, and those of joint methods."""
 
 
-class DPMERFJoint(FourierEmbedding[DPMERFJointConfig]):
+class DPMERFJoint(JointMethod[DPMERFJointConfig], FourierEmbedding[DPMERFJointConfig]):
     """A joint release of one embedding in one round or two."""
 
     name = "dp_merf_joint"
@@ -59,17 +62,14 @@ class DPMERFJoint(FourierEmbedding[DPMERFJointConfig]):
         assumes = (ALL_RECORDS, STAGE_CLASSES)
         return replace(plan, parties=parties, rounds=1 + cfg.noised_weights, assumes=assumes)
 
-    def party(self, ctx: PartyContext[DPMERFJointConfig], request: Request) -> Release:
+    def mechanism(
+        self, ctx: PartyContext[DPMERFJointConfig], request: Request
+    ) -> tuple[Sequence[str], ClassSums]:
         rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
             rows = self.features(ctx.config, ctx.dataset, request.numbers["seed"])
-        mechanism = class_feature_sums(
-            rows, ctx.party_plan.noise_multiplier, ctx.plan.stage.classes
-        )
-        (sums,) = ctx.guard.apply(
-            mechanism, ctx.data, call=request.round, noise_at=ctx.config.placement
-        )
-        return ctx.guard.release({"sums": sums})
+        multiplier, classes = ctx.party_plan.noise_multiplier, ctx.plan.stage.classes
+        return ["sums"], class_feature_sums(rows, multiplier, classes)
 
     def serve(self, ctx: ServerContext[DPMERFJointConfig]) -> SyntheticSet:
         cfg, stage = ctx.config, ctx.plan.stage

@@ -8,23 +8,24 @@ so everything it computes is post-processing. `common.noise_placement` says who 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from fedsynth.core.messages import Release, Request
+from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, ComputeCost, Stage
 from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.noise_placement import (
     JointConfig,
+    JointMethod,
     aggregate_parties,
-    sampled_joint_plan,
 )
 from fedsynth.methods.common.one_shot import ALL_RECORDS, STAGE_CLASSES
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
     MatchedImages,
@@ -42,7 +43,7 @@ class PSGJointConfig(JointConfig, PrivateMatchingConfig):
     """PSG's settings, and those of joint methods."""
 
 
-class PSGJoint(Method[PSGJointConfig]):
+class PSGJoint(JointMethod[PSGJointConfig]):
     """A joint release of one set of images in R T K rounds."""
 
     name = "psg_joint"
@@ -61,8 +62,7 @@ class PSGJoint(Method[PSGJointConfig]):
     def plan(self, cfg: PSGJointConfig, stage: Stage, budget: Budget) -> Plan:
         rate = min(1.0, cfg.batch / sum(info.records for info in stage.parties))
         floats = sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
-        return sampled_joint_plan(
-            self.name,
+        return self.sampled_plan(
             cfg,
             stage,
             budget,
@@ -77,7 +77,9 @@ class PSGJoint(Method[PSGJointConfig]):
             assumes=(ALL_RECORDS, STAGE_CLASSES),
         )
 
-    def party(self, ctx: PartyContext[PSGJointConfig], request: Request) -> Release:
+    def mechanism(
+        self, ctx: PartyContext[PSGJointConfig], request: Request
+    ) -> tuple[Sequence[str], ClippedGradientSum]:
         cfg, plan = ctx.config, ctx.party_plan
         net = convnet_from_state(cfg.width, ctx.dataset, request.arrays, ctx.device)
         scale = Normalizer.standard(ctx.dataset)
@@ -89,9 +91,7 @@ class PSGJoint(Method[PSGJointConfig]):
             sampling_rate=plan.sampling_rate,
             dtype=cfg.dtype,
         )
-        sums = ctx.guard.apply(mechanism, ctx.data, call=request.round, noise_at=cfg.placement)
-        parameters = [name for name, _ in net.named_parameters()]
-        return ctx.guard.release(dict(zip(parameters, sums, strict=True)))
+        return [name for name, _ in net.named_parameters()], mechanism
 
     def serve(self, ctx: ServerContext[PSGJointConfig]) -> SyntheticSet:
         cfg, stage = ctx.config, ctx.plan.stage
