@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fedsynth.core import plugins
 from fedsynth.core.errors import UserError, unknown
@@ -43,13 +41,30 @@ def scenario_file(name: str) -> Path:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
+    """Read a YAML file that holds a mapping; an empty file is an empty one.
+
+    Raises:
+        UserError: The file is missing, is not valid YAML, or gives a key twice.
+    """
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values.")
     return {str(k): v for k, v in values.items()}
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, which takes the last of equal keys, with an error in place of that."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", node.value[index][0].start_mark
+                )
+        return super().construct_mapping(node, deep)

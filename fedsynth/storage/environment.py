@@ -26,7 +26,6 @@ PACKAGES = (
     "scipy",
     "scikit-learn",
     "pandas",
-    "omegaconf",
     "matplotlib",
 )
 
