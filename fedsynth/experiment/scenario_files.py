@@ -47,11 +47,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UserError: The file is missing, is not valid YAML, or gives a key twice.
     """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader) or {}
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    if values is None:
+        return {}
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values.")
     return {str(k): v for k, v in values.items()}
