@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import torch_generator
+from fedsynth.storage import files
 from fedsynth.storage.checkpoint import rounds
 
 ROOT = Path(__file__).parents[2]
@@ -212,10 +213,9 @@ def small_disk(tmp_path, monkeypatch):
 
 def limit_writes(monkeypatch, size: int) -> None:
     """Let every file opened for writing be full at `size` bytes."""
-    plain_open = Path.open
 
-    def open_small(self, mode="r", *args, **kwargs):
-        file = plain_open(self, mode, *args, **kwargs)
+    def open_small(path, mode="r", *args, **kwargs):
+        file = open(path, mode, *args, **kwargs)  # noqa: SIM115 - closed by its own `with`
         if "w" not in mode:
             return file
         plain_write = file.write
@@ -237,7 +237,7 @@ def limit_writes(monkeypatch, size: int) -> None:
 
         return Small()
 
-    monkeypatch.setattr(Path, "open", open_small)
+    monkeypatch.setattr(files, "open", open_small, raising=False)
 
 
 @pytest.mark.parametrize("faked", [False, True])

@@ -10,10 +10,9 @@ would reveal their difference.
 from __future__ import annotations
 
 import functools
-import struct
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,10 +25,15 @@ from fedsynth.methods.gs_wgan.generator import draw_inputs, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
 from fedsynth.privacy.party_data import PartyData, Records
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.state_file import (
+    DamagedState,
+    read_state,
+    state_from_bytes,
+    state_to_bytes,
+    write_state,
+)
 
-_HEADER = struct.Struct("<qq")  # turns, and steps of the optimiser
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+STORED_FORM = b"state file 2"  # of cached critics
 
 
 class Critic:
@@ -113,6 +117,7 @@ class Critic:
         losses, sizes = (self.cfg.penalty, self.cfg.drift), (self.cfg.latent, self.cfg.generator)
         terms = (cfg, losses, sizes, self.cfg.depth, self.cfg.width, self.classes, self.key)
         return (
+            STORED_FORM,
             repr(terms).encode(),
             records.images.numpy().tobytes(),
             records.labels.numpy().tobytes(),
@@ -127,35 +132,17 @@ class Critic:
         self.net.train()
         return gradients
 
-    def to_bytes(self, *, optimiser: bool = True) -> bytes:
+    def state(self, *, optimiser: bool = True) -> dict[str, Any]:
         """The critic and, unless it is only warm-started, its optimiser, for the party's disk."""
-        parts, steps = [state_vector(self.net)], 0
-        states = [self.adam.state[p] for p in self.net.parameters() if p in self.adam.state]
-        if optimiser and states:
-            parts += [torch.cat([s[name].reshape(-1) for s in states]) for name in _MOMENTS]
-            steps = int(states[0]["step"])
-        return _HEADER.pack(self.turns, steps) + torch.cat(parts).cpu().numpy().tobytes()
+        adam = self.adam.state_dict() if optimiser else None
+        return {"turns": self.turns, "net": self.net.state_dict(), "adam": adam}
 
-    def restore(self, raw: bytes) -> None:
-        """Load the critic that `to_bytes` stored."""
-        turns, steps = _HEADER.unpack_from(raw)
-        weights = list(self.net.parameters())
-        sizes = [weight.numel() for weight in weights]
-        numbers = sum(sizes) + sum(buffer.numel() for buffer in self.net.buffers())
-        values = _from_bytes(raw[_HEADER.size :]).to(self.device)
-        if len(values) != numbers + bool(steps) * len(_MOMENTS) * sum(sizes):
-            raise UserError("a stored critic has another size than this run's: start the run anew.")
-        load_state_vector(self.net, values[:numbers])
-        self.turns, self.adam = turns, self._adam(self.net)
-        if steps:
-            first, second = values[numbers:].chunk(2)
-            moments = zip(weights, first.split(sizes), second.split(sizes), strict=True)
-            for weight, *pair in moments:
-                shaped = [moment.view_as(weight) for moment in pair]
-                count = torch.tensor(float(steps))
-                self.adam.state[weight] = {
-                    "step": count, **dict(zip(_MOMENTS, shaped, strict=True))
-                }  # fmt: skip
+    def restore(self, stored: dict[str, Any]) -> None:
+        """Become the critic of `state`, as it was stored."""
+        self.net.load_state_dict(stored["net"])
+        self.turns, self.adam = stored["turns"], self._adam(self.net)
+        if stored["adam"] is not None:
+            self.adam.load_state_dict(stored["adam"])
 
 
 @functools.lru_cache(maxsize=4)
@@ -179,21 +166,22 @@ class StoredCritic:
     def load(self, records: Records) -> None:
         """Load the critic; before its first turn, warm it up or take it from the cache."""
         if self._state.exists():
-            self.critic.restore(self._state.read_bytes())
+            self.critic.restore(self._read(self._state))
             return
         cfg = self.critic.cfg
         if cfg.keep and cfg.warm_steps and self._private.vault is not None:
             depends_on = self.critic.depends_on(records)
-            self.critic.restore(
-                self._private.vault.recall(depends_on, lambda: self._warmed_up(records))
+            stored = self._private.vault.recall(
+                depends_on, lambda: state_to_bytes(self._warmed_up(records))
             )
+            self.critic.restore(state_from_bytes(stored))
         else:
             self.critic.restore(self._warmed_up(records))
         self._save()
 
-    def _warmed_up(self, records: Records) -> bytes:
+    def _warmed_up(self, records: Records) -> dict[str, Any]:
         self.critic.warm_up(records, self._private, self._warm_name)
-        return self.critic.to_bytes(optimiser=False)
+        return self.critic.state(optimiser=False)
 
     def train(self, turn: SubsetTurn, records: Records, generator: nn.Module) -> None:
         """Train the critic for this turn, unless that was done before.
@@ -229,8 +217,8 @@ class StoredCritic:
         """
         path = self._gradients_file(turn.number)
         if path.exists():
-            shape = (len(inputs[0]), *self.critic.data.shape)
-            return _from_bytes(path.read_bytes()).view(shape).to(self.critic.device)
+            gradients: Tensor = self._read(path)
+            return gradients.to(self.critic.device)
         self.train(turn, records, generator)
         if self.critic.turns != turn.number + 1:
             raise UserError(
@@ -241,14 +229,21 @@ class StoredCritic:
         gradients = self.critic.upstream(generator, *inputs)
         if not len(records.labels):  # an untrained critic contributes nothing
             gradients = torch.zeros_like(gradients)
-        atomic_write(path, gradients.cpu().numpy().tobytes(), durable=False)
+        write_state(path, gradients, durable=False)
         return gradients
 
     def _gradients_file(self, number: int) -> Path:
         return self._folder / f"subset-{self._index}-visit-{number}.checkpoint"
 
     def _save(self) -> None:
-        atomic_write(self._state, self.critic.to_bytes(), durable=False)
+        write_state(self._state, self.critic.state(), durable=False)
+
+    @staticmethod
+    def _read(path: Path) -> Any:
+        try:
+            return read_state(path)
+        except DamagedState as error:
+            raise UserError(f"{path} is damaged ({error}): start the run anew.") from error
 
 
 def _batch(records: int, size: int, generator: torch.Generator) -> Tensor:
@@ -256,7 +251,3 @@ def _batch(records: int, size: int, generator: torch.Generator) -> Tensor:
     if records >= size:
         return torch.randperm(records, generator=generator)[:size]
     return torch.randint(records, (size,), generator=generator)
-
-
-def _from_bytes(raw: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(raw, dtype=np.float32).copy())

@@ -8,7 +8,6 @@ those T rounds; a party keeps them. Who adds the noise: see `common.noise_placem
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -50,7 +49,7 @@ from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import NUMBERS
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.party_data import PartyData, Records
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.state_file import read_state, write_state
 
 TEACH = "teach"
 
@@ -204,9 +203,7 @@ def keep_features(private: PartyData, request: Request) -> None:
     """Keep the features that came with this request, if any did, at home."""
     arrays = {name: value for name, value in request.arrays.items() if name != "weights"}
     if arrays:
-        buffer = io.BytesIO()
-        torch.save(arrays, buffer)
-        atomic_write(private.file(f"features-{features_digest(arrays)}.pt"), buffer.getvalue())
+        write_state(private.file(f"features-{features_digest(arrays)}.state"), arrays)
 
 
 def _rows(
@@ -214,7 +211,7 @@ def _rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows of the records under features that this party was sent before."""
     try:
-        arrays = torch.load(private.file(f"features-{digest}.pt"), weights_only=True)
+        arrays = read_state(private.file(f"features-{digest}.state"))
     except FileNotFoundError:
         raise UserError(
             "this party has not been sent the features that the curator asks about: its folder "

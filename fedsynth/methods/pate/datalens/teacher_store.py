@@ -10,24 +10,20 @@ the release.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import logging
-import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
 import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Request
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteCounts
-from fedsynth.storage.files import atomic_write, disk_errors, sync_directory
+from fedsynth.storage.files import disk_errors
+from fedsynth.storage.state_file import DamagedState, read_state, write_state
 
 EVERY_SECONDS = 60.0
 SAVING_INTERVALS = 20  # the pause after a snapshot, in multiples of the time it took
@@ -104,24 +100,20 @@ class TeacherStore:
         return self._folder / f"round-{number}.checkpoint"
 
     def _write(self, number: int, content: dict[str, Any]) -> None:
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        path, body = self._round_file(number), buffer.getvalue()
+        path = self._round_file(number)
         with disk_errors(path):
-            atomic_write(path, hashlib.sha256(body).digest() + body)
+            write_state(path, content)
 
     def _read(self, number: int) -> dict[str, Any] | None:
-        path = self._round_file(number)
-        if not path.exists():
+        try:
+            return dict(read_state(self._round_file(number)))
+        except FileNotFoundError:
             return None
-        data = path.read_bytes()
-        size = hashlib.sha256().digest_size
-        if hashlib.sha256(data[size:]).digest() != data[:size]:
+        except DamagedState as error:
             raise UserError(
                 f"party {self._party} cannot read what it kept of round {number} of datalens: the "
                 "file is damaged. Start the run anew."
-            )
-        return dict(torch.load(io.BytesIO(data[size:]), weights_only=True))
+            ) from error
 
     def _save_if_due(self) -> None:
         begun = time.monotonic()
@@ -137,67 +129,27 @@ class TeacherStore:
 
     def _save(self) -> None:
         """Write all teachers to one file; a crash leaves the one before untouched."""
-        unfinished = self._folder / "teachers.checkpoint.unfinished"
-        sha = hashlib.sha256()
-        try:
-            with disk_errors(self._saved):
-                with unfinished.open("wb") as file:
-                    head = np.frombuffer(self._header(), dtype=np.uint8)
-                    for block in (head, *map(raw, self._ensemble.tensors())):
-                        sha.update(block.data)
-                        file.write(block.data)
-                    file.write(sha.digest())
-                    file.flush()
-                    os.fsync(file.fileno())
-                unfinished.replace(self._saved)
-                sync_directory(self._folder)
-        finally:
-            unfinished.unlink(missing_ok=True)
-
-    def _header(self, done: int | None = None) -> bytes:
         ensemble = self._ensemble
-        rounds = ensemble.rounds_done if done is None else done
-        fields = {"done": rounds, "belongs": ensemble.fingerprint(), "bytes": ensemble.bytes}
-        return (json.dumps(fields, sort_keys=True) + "\n").encode()
+        content = {
+            "rounds_done": ensemble.rounds_done,
+            "fingerprint": ensemble.fingerprint(),
+            "teachers": list(ensemble.tensors()),
+        }
+        with disk_errors(self._saved):
+            write_state(self._saved, content)
 
+    @torch.no_grad()
     def _load(self) -> bool:
         """Fill fresh teachers from the saved file; False where it is damaged or another's."""
-        ensemble, sha = self._ensemble, hashlib.sha256()
-        with self._saved.open("rb") as file:
-            header = file.readline(10_000)
-            try:
-                done = int(json.loads(header)["done"])
-            except (ValueError, KeyError, TypeError):
-                return self._refused()
-            if header != self._header(done):
-                return self._refused()
-            sha.update(header)
-            for tensor in ensemble.tensors():
-                if not _fill(file, tensor, sha):
-                    return self._refused()
-            if file.read() != sha.digest():
-                return self._refused()
-        ensemble.rounds_done = done
+        ensemble = self._ensemble
+        try:
+            content = read_state(self._saved, mapped=True)
+        except DamagedState:
+            content = {}
+        if content.get("fingerprint") != ensemble.fingerprint():
+            _log.warning("the saved teachers of datalens are damaged: all rounds are trained again")
+            return False
+        for tensor, saved in zip(ensemble.tensors(), content["teachers"], strict=True):
+            tensor.copy_(saved)
+        ensemble.rounds_done = content["rounds_done"]
         return True
-
-    def _refused(self) -> bool:
-        _log.warning("the saved teachers of datalens are damaged: all rounds are trained again")
-        return False
-
-
-def raw(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a tensor; on the CPU without a copy."""
-    flat: np.ndarray = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return flat
-
-
-def _fill(file: BinaryIO, tensor: torch.Tensor, sha: Any) -> bool:
-    """Read a tensor's bytes into it; False at a file's early end."""
-    here = tensor if tensor.device.type == "cpu" else tensor.cpu()
-    block = raw(here)
-    if file.readinto(block.data) != len(block):  # type: ignore[attr-defined]
-        return False
-    sha.update(block.data)
-    if here is not tensor:
-        tensor.copy_(here)
-    return True

@@ -13,6 +13,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.methods.pate.datalens import teacher_store
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
+from fedsynth.storage.state_file import state_from_bytes, state_to_bytes
 
 
 def answers(store: TeacherStore, of: TeacherEnsemble, numbers: range) -> list[torch.Tensor]:
@@ -58,7 +59,7 @@ def test_damaged_teachers_are_noticed_and_trained_again(tmp_path, monkeypatch, u
     elif damage == "flipped":
         raw[len(raw) // 2] ^= 1
     else:
-        raw = raw.replace(b'"belongs": "', b'"belongs": "x')
+        raw = state_to_bytes({**state_from_bytes(bytes(raw)), "fingerprint": "of others"})
     path.write_bytes(raw)
     fresh = tiny_ensemble(some_records())
     fresh.free()
