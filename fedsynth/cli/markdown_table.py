@@ -6,36 +6,25 @@ import sys
 from collections.abc import Sequence
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.classifier_tables import by_classifier, by_quality
 from fedsynth.report.classifier_tables import markdown as listing_markdown
-from fedsynth.report.summary import (
-    MISSING,
-    SummaryRow,
-    epsilon_words,
-    frame,
-    stages_of,
-    summarise,
-    table_note,
-)
+from fedsynth.report.summary import SummaryRow, frame, stages_of, summarise, table_note
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def markdown_table(rows: Sequence[SummaryRow]) -> str:
-    """A row a method and budget: accuracy after each stage, what it cost, and what ± means."""
+def results_table(rows: Sequence[SummaryRow]) -> str:
+    """One row per method and budget: accuracy after each stage and cost, with a note on ±."""
     stages = stages_of(rows)
     head = ["method", "budget ε", *(f"stage {s}" for s in stages), "forgetting", "ε PLD", "ε RDP"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = []
     for row in rows:
         name = row.method if row.private else f"{row.method} (not private)"
         cells = [str(row.accuracy.get(stage, MISSING)) for stage in stages]
         lost = MISSING if row.forgetting is None else str(row.forgetting)
-        spent = [epsilon_words(row.epsilon_pld), epsilon_words(row.epsilon_rdp)]
-        lines.append(_line([name, epsilon_words(row.epsilon), *cells, lost, *spent]))
-    return "\n".join([*lines, "", f"{table_note(rows)}."])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        spent = [epsilon_text(row.epsilon_pld), epsilon_text(row.epsilon_rdp)]
+        lines.append([name, epsilon_text(row.epsilon), *cells, lost, *spent])
+    return f"{markdown_table(head, lines)}\n\n{table_note(rows)}."
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -43,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         for word in sys.argv[1:] if words is None else words:
             metrics = frame(RunDirectory.read(word).metrics())
-            print(markdown_table(summarise(metrics)))
+            print(results_table(summarise(metrics)))
             for listing in (by_classifier(metrics), by_quality(metrics)):
                 if listing:
                     print(f"\n{listing_markdown(listing)}")

@@ -9,6 +9,7 @@ from dp_accounting import DpEvent
 from rich.table import Table
 
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan
+from fedsynth.core.text import bytes_text
 from fedsynth.core.types import ComputeCost
 from fedsynth.experiment import cost_model
 from fedsynth.experiment.grid import plans
@@ -73,8 +74,8 @@ def _cells(
         f"{epsilon(event, delta, 'pld'):.4g}",
         f"{epsilon(event, delta, 'rdp'):.4g}",
         f"{job.paper_epsilon(published_event(share, event)):.4g}",
-        number_range((one.bytes_up for one in shares), size),
-        number_range((one.bytes_down for one in shares), size),
+        number_range((one.bytes_up for one in shares), bytes_text),
+        number_range((one.bytes_down for one in shares), bytes_text),
         duration(time),
     ]
 
@@ -151,13 +152,3 @@ def released_images(job: Job, plan: Plan) -> int:
 def _image_bytes(job: Job, plan: Plan) -> int:
     channels, height, width = plan.stage.data.shape
     return channels * height * width * (4 if job.method_impl.private else 1) + 8
-
-
-def size(count: int) -> str:
-    """Bytes as people write them."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"

@@ -23,9 +23,10 @@ import yaml
 from fedsynth.cli.launch import RESUMABLE
 from fedsynth.cli.run import print_plan
 from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.text import epsilon_text, markdown_table
 from fedsynth.experiment.config import PRESETS, ExperimentConfig, parse_overrides, resolve
 from fedsynth.report.figures import accuracy_over_budgets, render
-from fedsynth.report.summary import epsilon_words, frame
+from fedsynth.report.summary import frame
 from fedsynth.storage.files import atomic_write, disk_errors, make_directories
 from fedsynth.storage.run_directory import CONFIG, RunDirectory
 
@@ -161,21 +162,31 @@ def table(metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def markdown(rows: pd.DataFrame) -> str:
     """The table as Markdown."""
-    head = "| data | method | ε | accuracy | over draws | over students | draws | images | ε PLD |"
-    lines = [head, "|" + "---|" * 9]
-    for row in rows.itertuples():
-        cells = [
+    headings = [
+        "data",
+        "method",
+        "ε",
+        "accuracy",
+        "over draws",
+        "over students",
+        "draws",
+        "images",
+        "ε PLD",
+    ]
+    lines = [
+        [
             row.data,
             f"`{row.method}`",
-            epsilon_words(row.epsilon),
+            epsilon_text(row.epsilon),
             f"{row.accuracy:.4f}",
             *(f"{v:.4f}" if pd.notna(v) else "–" for v in (row.over_draws, row.over_students)),
             str(row.draws),
             f"{row.images:.0f}",
-            epsilon_words(row.epsilon_pld),
+            epsilon_text(row.epsilon_pld),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        for row in rows.itertuples()
+    ]
+    return markdown_table(headings, lines)
 
 
 def _given(key: str, value: str) -> str:

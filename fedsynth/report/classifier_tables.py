@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.evaluation.classical_classifiers import REMARKS, SUITE
-from fedsynth.report.summary import MISSING, epsilon_words
 
 _JUDGED = re.compile(r"accuracy_([A-Z])_(\w+)")
 QUALITY = {
@@ -111,7 +110,7 @@ def by_quality(metrics: pd.DataFrame) -> TableData | None:
 
 
 def _who(index: Any) -> tuple[str, str]:
-    return str(index[1]), epsilon_words(float(index[0]))
+    return str(index[1]), epsilon_text(float(index[0]))
 
 
 def _text(value: float | None) -> str:
@@ -122,9 +121,4 @@ def _text(value: float | None) -> str:
 
 def markdown(listing: TableData) -> str:
     """The listing as Markdown, its caption below."""
-    lines = [listing.headings, ("---",) * len(listing.headings), *listing.rows]
-    return "\n".join([*(_line(line) for line in lines), "", f"{listing.caption}."])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"{markdown_table(listing.headings, listing.rows)}\n\n{listing.caption}."

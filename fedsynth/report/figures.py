@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.report.summary import SummaryRow, epsilon_words, stages_of
+from fedsynth.core.text import epsilon_text
+from fedsynth.report.summary import SummaryRow, stages_of
 from fedsynth.storage.releases import grey_or_colour
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
         for row in rows:
             if row.accuracy and (row.epsilon == epsilon or not row.private):
                 _line(panel, row, styles[row.method])
-        panel.set_title(f"ε = {epsilon_words(epsilon)}", fontweight="bold")
+        panel.set_title(f"ε = {epsilon_text(epsilon)}", fontweight="bold")
         panel.set_xlabel("training stage")
         panel.set_ylim(0.0, 1.03)
         panel.set_xlim(min(stages) - 0.25, max(stages) + 0.25)
@@ -125,7 +126,7 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(sorted(set(here["epsilon"]))))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_words(x)))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_text(x)))
         panel.set_title(_plain(name), fontweight="bold")
         panel.set_xlabel("ε")
         panel.grid(color=theme.grid, linewidth=0.8)
@@ -152,7 +153,7 @@ def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | N
             if len(matrix.columns) <= 12 and not math.isnan(value):
                 ink = "white" if value > 0.55 else "black"
                 panel.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=size)
-        panel.set_title(f"{_plain(method)}, ε = {epsilon_words(epsilon)}", fontsize=9)
+        panel.set_title(f"{_plain(method)}, ε = {epsilon_text(epsilon)}", fontsize=9)
         panel.set_xticks(range(len(matrix.columns)), [str(c) for c in matrix.columns])
         panel.set_yticks(range(len(matrix.index)), [str(r) for r in matrix.index])
         panel.tick_params(length=0)
@@ -204,7 +205,7 @@ def images_by_method(
             panel.set_title(str(classes[column]), fontsize=9)
         if column == 0:
             panel.set_ylabel(
-                f"{_plain(method)}\nε = {epsilon_words(epsilon)}",
+                f"{_plain(method)}\nε = {epsilon_text(epsilon)}",
                 rotation=0,
                 ha="right",
                 va="center",

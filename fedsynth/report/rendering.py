@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import jinja2
 
+from fedsynth.core.text import epsilon_text
 from fedsynth.report.elements import Section
 from fedsynth.report.report_data import ReportData
-from fedsynth.report.summary import epsilon_words
 
 
 @functools.cache
@@ -22,7 +22,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["epsilon"] = epsilon_words
+    environment.filters["epsilon"] = epsilon_text
     return environment
 
 

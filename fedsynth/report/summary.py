@@ -14,10 +14,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.experiment.progress import duration
 from fedsynth.storage.metrics import COLUMNS, Metric
 
-MISSING = "–"
 _ACCURACY_METRIC = re.compile(r"accuracy_([A-Z])_(\w+)")
 
 
@@ -146,7 +146,7 @@ def protocol_text(rows: Sequence[SummaryRow]) -> str:
         ("best epoch on the test data (optimistic)", "optimistic"),
     ):
         averages = [
-            f"{row.method} {epsilon_words(row.epsilon)} {value.mean:.3f}"
+            f"{row.method} {epsilon_text(row.epsilon)} {value.mean:.3f}"
             for row in rows
             if (value := getattr(row, attribute)) is not None
         ]
@@ -165,21 +165,14 @@ def table_note(rows: Sequence[SummaryRow]) -> str:
     return f"{protocols}; {deviation}" if protocols else deviation
 
 
-def epsilon_words(epsilon: float | None) -> str:
-    """An epsilon as text: four digits, the sign for infinity, a dash for none."""
-    if epsilon is None or math.isnan(epsilon):
-        return MISSING
-    return "∞" if math.isinf(epsilon) else f"{epsilon:.4g}"
-
-
 def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:
     return [
         *(row.accuracy.get(stage, MISSING) for stage in stages),
         row.average or MISSING,
         row.forgetting or MISSING,
-        epsilon_words(row.epsilon_pld),
-        epsilon_words(row.epsilon_rdp),
-        epsilon_words(row.epsilon_paper),
+        epsilon_text(row.epsilon_pld),
+        epsilon_text(row.epsilon_rdp),
+        epsilon_text(row.epsilon_paper),
         MISSING if row.seconds is None else duration(row.seconds),
     ]
 
@@ -211,7 +204,7 @@ def _terminal_table(rows: Sequence[SummaryRow], title: str, *, full: bool) -> Ta
     for row in rows:
         cells = [str(cell).replace(" ± ", "\n±") for cell in _cells(row, stages)]
         tail = dict(zip(measures, cells[len(stages) :], strict=True))
-        texts = [row.method, epsilon_words(row.epsilon), *cells[: len(stages)]]
+        texts = [row.method, epsilon_text(row.epsilon), *cells[: len(stages)]]
         texts += [tail[name] for name in columns]
         table.add_row(*map(Text, texts), style="" if row.private else "yellow")
     return table

@@ -42,14 +42,9 @@ REPORT = "report.html"
 SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 
-def epsilon_text(epsilon: float) -> str:
-    """An epsilon as people write it: 10, 0.5, inf."""
-    return repr(float(epsilon)).removesuffix(".0")
-
-
 def release_name(method: str, epsilon: float, seed: int) -> str:
     """The folder of one job's releases."""
-    return f"{method}-eps{epsilon_text(epsilon)}-seed{seed}"
+    return f"{method}-eps{repr(float(epsilon)).removesuffix('.0')}-seed{seed}"
 
 
 class RunDirectory:

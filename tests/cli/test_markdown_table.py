@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsynth.cli.markdown_table import main, markdown_table
+from fedsynth.cli.markdown_table import main, results_table
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
@@ -19,14 +19,14 @@ def rows():
 
 
 def test_every_line_has_the_columns_of_the_head():
-    head, rule, *body = markdown_table(rows()).split("\n\n")[0].splitlines()
+    head, rule, *body = results_table(rows()).split("\n\n")[0].splitlines()
     assert {line.count("|") for line in (head, rule, *body)} == {head.count("|")}
     assert "stage 2" in head
     assert len(body) == 2
 
 
 def test_references_are_marked_and_the_spread_is_explained():
-    text = markdown_table(rows())
+    text = results_table(rows())
     assert "upper_bound (not private) | ∞" in text
     assert "| 0.805 ± 0.007 | 0.705 ± 0.007 |" in text
     assert text.endswith("over seeds.") or "over seeds" in text.splitlines()[-1]

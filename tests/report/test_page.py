@@ -75,7 +75,7 @@ def test_the_page_says_what_a_reader_must_know(tmp_path: Path) -> None:
         "server",
         "python -m fedsynth.run scenario=split_mnist",
         "a note",
-        "6.0 MB",
+        "6 MB",
         "3 min 03 s",
         torch.__version__,
         "ledger.jsonl",

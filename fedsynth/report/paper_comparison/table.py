@@ -18,9 +18,10 @@ from typing import Any
 import pandas as pd
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.paper_comparison.matching import ALONE, Comparison, Measured, of_a_run
 from fedsynth.report.paper_comparison.numbers import paper_numbers
-from fedsynth.report.summary import MISSING, epsilon_words, frame
+from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -177,7 +178,7 @@ def cells(pair: Comparison) -> tuple[str, ...]:
     setting = f", {paper.setting}" if paper.setting else ""
     return (
         ours.method if math.isfinite(ours.epsilon) else f"{ours.method} (not private)",
-        epsilon_words(ours.epsilon),
+        epsilon_text(ours.epsilon),
         judged,
         _value(ours.value, ours.deviation),
         _value(paper.value, paper.deviation),
@@ -202,9 +203,8 @@ def markdown(pairs: Sequence[Comparison], config: Mapping[str, Any]) -> str:
     """The table with what departs from the papers; one line where there is nothing to compare."""
     if not pairs:
         return "The papers print no number for this data and these methods.\n"
-    rows = [HEADINGS, ("---",) * len(HEADINGS), *(cells(pair) for pair in pairs)]
-    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    return "\n".join([*lines, "", NOTE, *(f"* {line}" for line in departures(config))]) + "\n"
+    table = markdown_table(HEADINGS, map(cells, pairs))
+    return "\n".join([table, "", NOTE, *(f"* {line}" for line in departures(config))]) + "\n"
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedsynth.core.text import MISSING
 from fedsynth.report.classifier_tables import TableData, by_classifier, by_quality
 from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
-from fedsynth.report.summary import MISSING
 
 
 def classifier_section(context: ReportContext) -> Section | None:

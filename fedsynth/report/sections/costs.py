@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from fedsynth.core.text import MISSING, bytes_text, epsilon_text
 from fedsynth.experiment.progress import duration
 from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
-from fedsynth.report.summary import MISSING, epsilon_words
 
 _HEADINGS = {
     "images": "Images",
@@ -28,7 +28,7 @@ def cost_section(context: ReportContext) -> Section | None:
         Row(
             (
                 method,
-                epsilon_words(epsilon),
+                epsilon_text(epsilon),
                 *(_cost(name, values.get(name, math.nan)) for name in _HEADINGS),
             ),
             reference=math.isinf(epsilon),
@@ -47,7 +47,4 @@ def _cost(name: str, value: float) -> str:
         return duration(value)
     if not name.startswith("bytes"):
         return f"{value:,.0f}"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} B"
+    return bytes_text(value)

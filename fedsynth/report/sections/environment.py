@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedsynth.core.text import MISSING
 from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
-from fedsynth.report.summary import MISSING
 
 FILES = {
     "config.yaml": "every setting of the run, after presets and overrides",

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.text import epsilon_text
 from fedsynth.report.elements import Picture, ReportContext, Section
 from fedsynth.report.figures import images_by_method, render
-from fedsynth.report.summary import epsilon_words
 from fedsynth.storage.releases import contact_sheet, is_table, png
 from fedsynth.storage.run_directory import release_name
 
@@ -50,7 +50,7 @@ def image_section(context: ReportContext) -> Section | None:
         sets = _released_sets(context, name, [int(stage) for stage in sorted(set(job["stage"]))])
         if not sets:
             continue
-        title = f"{method}, ε = {epsilon_words(epsilon)}"
+        title = f"{method}, ε = {epsilon_text(epsilon)}"
         if any(is_table(released) for released in sets.values()):
             tables.append(f"{title}: releases/{name}/stage-*.csv")
             continue

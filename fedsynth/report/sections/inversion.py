@@ -10,10 +10,10 @@ import torch
 
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.evaluation.inversion_detector import ENOUGH, INVERTED, UNTOLD, UPRIGHT, verdicts
 from fedsynth.report.classifier_tables import last_stage
 from fedsynth.report.elements import Column, Picture, ReportContext, Row, Section, Table
-from fedsynth.report.summary import MISSING, epsilon_words
 from fedsynth.storage.releases import COLUMNS, contact_sheet, png
 from fedsynth.storage.run_directory import release_name
 
@@ -61,7 +61,7 @@ def _row(method: str, epsilon: float, row: pd.Series) -> Row:
     number, actual = row["users_heard_true"], row["affected_users_true"]
     cells = (
         method,
-        epsilon_words(epsilon),
+        epsilon_text(epsilon),
         f"{decided:.0%}",
         f"{row[SHARE]:.0%}" if reliable else MISSING,
         MISSING if math.isnan(by_reference) else f"{by_reference:.0%}",
@@ -103,7 +103,7 @@ def _sheet(context: ReportContext, method: str, epsilon: float) -> ExampleSheet 
     counts = {verdict: int((found == verdict).sum()) for verdict in _VERDICTS}
     totals = ", ".join(f"{counts[verdict]:,} {word}" for verdict, word in _VERDICTS.items())
     order = ", ".join(word for verdict, word in sorted(_VERDICTS.items()) if counts[verdict])
-    caption = f"{method}, ε = {epsilon_words(epsilon)}: {totals}"
+    caption = f"{method}, ε = {epsilon_text(epsilon)}: {totals}"
     return ExampleSheet(
         f"{caption}. Rows from the top: {order}.",
         Picture(f"Up to ten images per verdict. {caption}", picture, media_type="image/png"),

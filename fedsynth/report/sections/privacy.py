@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from fedsynth.core.text import epsilon_text
 from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
 from fedsynth.report.party_groups import (
     GROUPED_FROM,
@@ -15,7 +16,6 @@ from fedsynth.report.party_groups import (
     party_ranges,
 )
 from fedsynth.report.report_data import PrivacyRow, view_label
-from fedsynth.report.summary import epsilon_words
 
 MAX_ROWS = 200  # per method and epsilon; the ledger holds all of them
 
@@ -83,7 +83,7 @@ def _spending(rows: Sequence[PrivacyRow]) -> list[Spending]:
         jobs[row.epsilon, row.method].append(row)
     return [
         Spending(
-            f"{method}, budget ε = {epsilon_words(epsilon)}: {_total(job_rows)}", _table(job_rows)
+            f"{method}, budget ε = {epsilon_text(epsilon)}: {_total(job_rows)}", _table(job_rows)
         )
         for (epsilon, method), job_rows in sorted(jobs.items())
     ]
@@ -93,7 +93,7 @@ def _total(rows: Sequence[PrivacyRow]) -> str:
     spent = [row.epsilon_pld for row in rows if row.epsilon_pld is not None]
     number = len({row.party for row in rows})
     parties = "1 party" if number == 1 else f"{number:,} parties"
-    return f"{parties}, at most ε = {epsilon_words(max(spent))} spent" if spent else parties
+    return f"{parties}, at most ε = {epsilon_text(max(spent))} spent" if spent else parties
 
 
 def _table(rows: Sequence[PrivacyRow]) -> Table:
@@ -119,8 +119,8 @@ def _row(group: Sequence[PrivacyRow]) -> Row:
         f"{row.sampling_rate:.4g}",
         f"{row.steps:,}",
         f"{row.noise_multiplier:.4g}",
-        epsilon_words(row.epsilon_pld),
-        epsilon_words(row.epsilon_rdp),
-        epsilon_words(row.epsilon_paper),
+        epsilon_text(row.epsilon_pld),
+        epsilon_text(row.epsilon_rdp),
+        epsilon_text(row.epsilon_paper),
     )
     return Row(cells, reference=math.isinf(row.epsilon))

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.experiment.progress import duration
 from fedsynth.report.elements import Picture, ReportContext, Section
 from fedsynth.report.figures import DARK, LIGHT, accuracy_matrices, accuracy_over_stages, render
-from fedsynth.report.summary import (
-    MISSING,
-    MeanStd,
-    SummaryRow,
-    epsilon_words,
-    stages_of,
-    table_note,
-)
+from fedsynth.report.summary import MeanStd, SummaryRow, stages_of, table_note
 
 MAX_CARDS = 4  # budgets with a card of their own
 
@@ -84,7 +78,7 @@ def _cards(rows: Sequence[SummaryRow], stages: Sequence[int]) -> list[Card]:
     completed = [row for row in rows if last in row.accuracy]
     budgets = sorted({row.epsilon for row in completed if row.private})[:MAX_CARDS]
     groups = {
-        f"Best at ε\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{epsilon_words(epsilon)}": [
+        f"Best at ε\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{epsilon_text(epsilon)}": [
             row for row in completed if row.epsilon == epsilon
         ]
         for epsilon in budgets
@@ -106,7 +100,7 @@ def _figure(context: ReportContext) -> Picture | None:
         return None
     context.run.write_bytes("figures/accuracy_over_stages.png", render(light, "png"))
     alt = "Test accuracy on all classes seen so far, over the training stages. " + " ".join(
-        f"{row.method} at epsilon {epsilon_words(row.epsilon)}: "
+        f"{row.method} at epsilon {epsilon_text(row.epsilon)}: "
         + ", ".join(f"{row.accuracy[stage].mean:.3f}" for stage in sorted(row.accuracy))
         + "."
         for row in rows

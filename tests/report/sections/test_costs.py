@@ -28,8 +28,8 @@ def test_costs_are_summed_over_stages_and_averaged_over_seeds(tmp_path: Path) ->
     table = section.content["table"]
     assert isinstance(table, Table)
     assert [tuple(row.cells) for row in table.rows] == [
-        ("ldpdc", "1", "3,000", "3.0 MB", "–", "3 min 03 s", "–"),
-        ("psg", "10", "3,000", "3.0 MB", "–", "3 min 03 s", "–"),
-        ("upper", "∞", "3,000", "3.0 MB", "–", "3 min 03 s", "–"),
+        ("ldpdc", "1", "3,000", "3 MB", "–", "3 min 03 s", "–"),
+        ("psg", "10", "3,000", "3 MB", "–", "3 min 03 s", "–"),
+        ("upper", "∞", "3,000", "3 MB", "–", "3 min 03 s", "–"),
     ]
     assert [row.reference for row in table.rows] == [False, False, True]
