@@ -30,15 +30,15 @@ from unittest import mock
 import psutil
 import torch
 
+from fedsynth.cli.progress import Progress
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.settings import setting
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.experiment.config import ExperimentConfig, resolve
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.experiment.grid import make_jobs, plans
-from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data
 from fedsynth.experiment.server_session import StageConnection
@@ -154,9 +154,7 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
         begun = time.perf_counter()
         config = configured(method, rounds, parties, Path(folder) / "run")
         ensure_data(config.scenario)
-        jobs = make_jobs(config, Path(folder) / "run")
-        for job in jobs:
-            plans(job)
+        experiment = Experiment.of(config, Path(folder) / "run")
         planned = time.perf_counter()
         run = RunDirectory.create(Path(folder) / "run")
         run.write_config(config.as_dict())
@@ -165,8 +163,8 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
             Progress(silent=True) as progress,
             _Memory() as memory,
         ):
-            Runner(run, opened, progress).execute(jobs, 1)
-            write_report(run, build_report_data(config, jobs, "", []))
+            Runner(run, opened, progress).execute(experiment.jobs, 1)
+            write_report(run, build_report_data(experiment, "", []))
         ended = time.perf_counter()
         page = (run.path / "report.html").stat().st_size
     wall = [w for w, _ in seconds[1:]]

@@ -21,7 +21,7 @@ from waiting import on_this_machine
 
 from fedsynth.cli.run import main
 from fedsynth.experiment.config import assemble
-from fedsynth.experiment.grid import make_jobs
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
@@ -98,12 +98,13 @@ def at_work(out: Path) -> bool:
 
 
 def verdicts(out: Path) -> int:
-    return len(list(out.glob("curator/*/verdict-*.json")))
+    return len(list(out.glob("server/*/evaluation-*.json")))
 
 
 def jobs_of(out: Path) -> list[Job]:
     values = yaml.safe_load((out / "config.yaml").read_text())
-    return make_jobs(assemble([{k: v for k, v in values.items() if k != "about"}], None, ""), out)
+    config = assemble([{k: v for k, v in values.items() if k != "about"}], None, "")
+    return list(Experiment.of(config, out).jobs)
 
 
 def all_paid(out: Path) -> None:

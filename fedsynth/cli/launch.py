@@ -11,15 +11,16 @@ from typing import Any
 
 from rich.console import Console
 
+from fedsynth.cli.progress import Progress
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.experiment.grid import make_jobs, plans
-from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data
 from fedsynth.experiment.server_session import dropout_notes
+from fedsynth.experiment.stage_extension import load_extensions
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
@@ -41,30 +42,30 @@ RESUMABLE = (
 
 
 def start(config: ExperimentConfig, arguments: Sequence[str], quiet: bool) -> int:
-    """A new run."""
+    """Start a new run."""
     folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
-    for job in make_jobs(config, folder):
-        plans(job)  # what cannot be planned is told before anything is read or written
-    _need_data(config)
+    experiment = Experiment.of(config, folder)
+    ensure_data(config.scenario)  # before anything is written
     run = RunDirectory.create(folder)
     with in_use(folder):
         run.write_config(config.as_dict())
         run.write_environment(arguments)
-        return _carry_out(config, run, quiet)
+        return _execute(experiment, run, quiet)
 
 
 def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
-    """Go on with the run in `folder`. Only keys that change no result may be given."""
-    config = begun(folder, overrides)
+    """Continue the run in `folder`. Only keys that change no result may be given."""
+    config = load_started_config(folder, overrides)
     with in_use(folder):
         run = RunDirectory.open(folder)
-        _need_data(config)
-        return _carry_out(config, run, quiet)
+        ensure_data(config.scenario)
+        experiment = Experiment.of(config, folder)
+        return _execute(experiment, run, quiet)
 
 
-def begun(folder: Path, overrides: Mapping[str, Any]) -> ExperimentConfig:
-    """What the run in `folder` was started with, and these of the keys that change no result."""
+def load_started_config(folder: Path, overrides: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration of the run in `folder`, with these keys, which change no result."""
     for key in overrides:
         if key not in RESUMABLE:
             raise UserError(
@@ -85,18 +86,12 @@ def _fresh_folder(config: ExperimentConfig) -> Path:
     return folder
 
 
-def _need_data(config: ExperimentConfig) -> None:
-    """Fetch or find the data before anything is written, so that a lack of it costs nothing."""
-    ensure_data(config.scenario)
-
-
-def _carry_out(config: ExperimentConfig, run: RunDirectory, quiet: bool) -> int:
+def _execute(experiment: Experiment, run: RunDirectory, quiet: bool) -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
-    notes = warnings(config)
+    notes = warnings(experiment)
     for text in notes:
         print(f"note: {text}", file=sys.stderr)
-    jobs = make_jobs(config, run.path)
-    settings = config.run
+    jobs, settings = experiment.jobs, experiment.config.run
     quiet_flower()
     with ExitStack() as stack:
         try:
@@ -118,7 +113,8 @@ def _carry_out(config: ExperimentConfig, run: RunDirectory, quiet: bool) -> int:
         progress.message(f"run directory {run.path}")
         at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
         try:
-            Runner(run, engine, progress).execute(jobs, at_once)
+            extensions = load_extensions(settings.extensions)
+            Runner(run, engine, progress, extensions).execute(jobs, at_once)
         except (UserError, KeyboardInterrupt):
             print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
             raise
@@ -126,7 +122,7 @@ def _carry_out(config: ExperimentConfig, run: RunDirectory, quiet: bool) -> int:
     left = [text for job in jobs for text in dropout_notes(job)]
     for text in left:
         print(f"note: {text}", file=sys.stderr)
-    report = write_report(run, build_report_data(config, jobs, command, [*notes, *left]))
+    report = write_report(run, build_report_data(experiment, command, [*notes, *left]))
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
     print(f"report: {report}")
     return 0

@@ -12,7 +12,6 @@ from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan
 from fedsynth.core.text import bytes_text
 from fedsynth.core.types import ComputeCost
 from fedsynth.experiment import cost_model
-from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -27,7 +26,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def plan_table(jobs: list[Job], title: str) -> Table:
+def plan_table(jobs: Sequence[Job], title: str) -> Table:
     """A row a method, budget, party and view: rates, noise, epsilons, bytes, core time.
 
     Where there are many parties, those that do and spend the same share a row; the time of such a
@@ -37,7 +36,7 @@ def plan_table(jobs: list[Job], title: str) -> Table:
         left = name in ("method", "view")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for job in jobs:
-        for plan in plans(job):
+        for plan in job.plans:
             for shares in _rows(plan):
                 for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
                     table.add_row(*_cells(job, plan, shares, view.text, event))
@@ -85,8 +84,8 @@ def _shared(plan: Plan) -> tuple[ComputeCost, ...]:
     return plan.server_cost if len(plan.parties) == 1 else ()
 
 
-def _caption(jobs: list[Job]) -> str:
-    release = sum(cost_model.release_seconds(plan) for job in jobs for plan in plans(job))
+def _caption(jobs: Sequence[Job]) -> str:
+    release = sum(cost_model.release_seconds(plan) for job in jobs for plan in job.plans)
     judging = sum(evaluation_seconds(job) for job in jobs)
     real = once_seconds(jobs)
     more = f"; on real data, once and then kept on disk, {duration(real)}" if real else ""
@@ -101,7 +100,7 @@ def evaluation_seconds(job: Job) -> float:
     """Core-seconds of judging every stage of a job: training and testing its classifiers, and
     appraising its images."""
     total, images = 0.0, 0
-    for plan in plans(job):
+    for plan in job.plans:
         info = plan.stage.data
         tests = TESTS * len(plan.stage.seen) // info.classes
         if hands_on_a_model(job):
@@ -113,13 +112,13 @@ def evaluation_seconds(job: Job) -> float:
     return total
 
 
-def once_seconds(jobs: list[Job]) -> float:
+def once_seconds(jobs: Sequence[Job]) -> float:
     """Core-seconds of what is computed from real data once and kept on disk: classifiers to
     calibrate by, one set for each stage, and the scorer of images."""
     if not (judged := [job for job in jobs if not hands_on_a_model(job)]):
         return 0.0
     setting, total, records = judged[0].evaluation, 0.0, 0
-    for plan in plans(judged[0]):
+    for plan in judged[0].plans:
         records += sum(share.records for share in plan.parties)
         tests = TESTS * len(plan.stage.seen) // plan.stage.data.classes
         if setting.rules.calibrated:
@@ -127,7 +126,7 @@ def once_seconds(jobs: list[Job]) -> float:
                 replace(setting, nets=1), plan.stage.data, records, tests
             )
     return total + cost_model.scorer_training_seconds(
-        setting, plans(judged[0])[0].stage.data, records
+        setting, judged[0].plans[0].stage.data, records
     )
 
 

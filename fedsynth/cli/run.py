@@ -108,10 +108,10 @@ def _run(command: Command, arguments: list[str]) -> int:
 
     overrides = parse_overrides(command.overrides)
     if command.resume is not None:
-        from fedsynth.cli.launch import begun, resume
+        from fedsynth.cli.launch import load_started_config, resume
 
         if "--plan" in command.flags:
-            print_plan(begun(Path(command.resume), overrides))
+            print_plan(load_started_config(Path(command.resume), overrides))
             return 0
         return resume(Path(command.resume), overrides, "--quiet" in command.flags)
     config = resolve(overrides)
@@ -128,10 +128,11 @@ def print_plan(config: ExperimentConfig) -> None:
     from rich.console import Console
 
     from fedsynth.cli.plan_table import plan_table
-    from fedsynth.experiment.grid import make_jobs, plans
+    from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.warnings import warnings
 
-    jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
+    experiment = Experiment.of(config)
+    jobs = experiment.first_seed_jobs
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else 170)
     seeds = f", times {len(config.run.seed)} seeds" if len(config.run.seed) > 1 else ""
@@ -141,9 +142,9 @@ def print_plan(config: ExperimentConfig) -> None:
         f"{jobs[0].budget.relation}; noise calibrated to {config.run.accounting}. "
         "'curator' is whoever receives the releases, 'public' sees the end result only."
     )
-    for text in dict.fromkeys(t for job in jobs for plan in plans(job) for t in plan.assumes):
+    for text in experiment.assumptions:
         console.print(f"treated as public: {text}", markup=False)
-    for text in warnings(config):
+    for text in warnings(experiment):
         console.print(f"note: {text}", markup=False)
 
 

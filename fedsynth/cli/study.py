@@ -116,7 +116,7 @@ class Study:
             return False
         now = yaml.safe_load(yaml.safe_dump(self.config(name).as_dict()))  # as the file has it
         then = RunDirectory(place).read_config()
-        other = [k for k in now if k not in (*RESUMABLE, "out") and now[k] != then.get(k)]
+        other = [k for k in now if k not in (*RESUMABLE, "out") and now[k] != then.get(k, now[k])]
         if other:
             raise UserError(
                 f"out={self.folder} holds a study with other settings ({', '.join(other)}): give "

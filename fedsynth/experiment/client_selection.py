@@ -76,7 +76,7 @@ class ClientSelectionConfig:
                     )
         return asked
 
-    def rehearsal(self, flip: float) -> dict[str, Any]:
+    def reference_options(self, flip: float) -> dict[str, Any]:
         """Options of a world with volunteers in the place of users, all upright or all flipped."""
         return {"flip": flip, "chosen": VOLUNTEERS, "volunteers": self.volunteers}
 
@@ -121,7 +121,7 @@ class SelectedClients:
     threshold: float = 1.0
 
 
-def in_words(asked: ClientSelectionConfig, found: SelectedClients) -> list[str]:
+def describe_selection(asked: ClientSelectionConfig, found: SelectedClients) -> list[str]:
     """What a reader must know; nothing that only the simulation knows."""
     if asked.chosen == VOLUNTEERS:
         return [

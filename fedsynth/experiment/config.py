@@ -22,7 +22,7 @@ from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, layered
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import user_partition
 from fedsynth.experiment.method_selection import (
     GROUPS,
     candidates,
@@ -36,6 +36,7 @@ from fedsynth.experiment.method_selection import (
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
+from fedsynth.experiment.stage_extension import EXTENSIONS
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 PRESETS = ("smoke", "laptop", "paper")
@@ -91,6 +92,9 @@ class RunConfig:
     )
     plugin: tuple[str, ...] = setting(
         (), "Python files with methods or data sets of your own, wherever they lie"
+    )
+    extensions: tuple[str, ...] = setting(
+        (), f"further evaluations of each stage: {', '.join(EXTENSIONS)}"
     )
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
 
@@ -280,7 +284,7 @@ def assemble(
     run = dataclasses.replace(
         run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
     )
-    scenario, found = population.settle(
+    scenario, found = user_partition.resolve_source(
         build(ScenarioConfig, {k: v for k, v in merged.items() if k in SCENARIO_KEYS})
     )
     judged = layered([_section([layer], "evaluation") for layer in layers], preset)
@@ -340,6 +344,9 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
     config.evaluation.check(data)
     check_units(config.run.method, config.run.unit)
     check_turns(config.run.users_per_round, config.scenario)
+    for name in config.run.extensions:
+        if name not in EXTENSIONS:
+            raise unknown("extension", name, EXTENSIONS)
     for name in config.run.method:
         if method(name).private and INFINITY in config.run.epsilon:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Evaluation as a job of its own: it reads what was released from disk and knows no party."""
+"""Evaluation of a stage, from the releases on disk alone. Runs in a worker."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def nets(job: Job, model: bool) -> int:
-    """How many classifiers judge a stage: a released model is tested as it is, once."""
-    if model:
+def number_of_classifiers(job: Job, is_model: bool) -> int:
+    """The number of classifiers that evaluate a stage; a released model is tested once itself."""
+    if is_model:
         return 1
     return job.evaluation.runs * len(job.evaluation.judges(dataset_info(job.scenario)))
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
-    """Everything released up to a stage as one set, or the model that was handed on last."""
+    """Everything released up to a stage as one set, or the last released model."""
     run = RunDirectory(Path(job.out))
     outcome = run.load_release(job.name, stage + 1)
     if isinstance(outcome, ReleasedModel):
@@ -37,12 +37,18 @@ def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
     return SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
 
 
-def judge(text: str, stage: int, net: int) -> EvalResult:
-    """Train fresh classifier number `net` on everything released up to `stage` (or take the
-    released model) and test it on the test data of all classes seen.
+def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
+    """Train a new classifier on everything released up to a stage and test it.
 
-    Numbers count the fresh nets of the first kind, then those of the second, and so on."""
-    job = Job.parse(text)
+    The test data are those of all classes seen. A released model is tested instead, as it is.
+
+    Args:
+        job_text: The job.
+        stage: The index of the stage.
+        number: Numbers the repetitions of the first kind of classifier, then those of the second,
+            and so on.
+    """
+    job = Job.parse(job_text)
     this_stage = scenario_stages(job.scenario)[stage]
     test = test_records(job.scenario)
     among = torch.isin(test.labels, torch.tensor(this_stage.seen))
@@ -51,7 +57,7 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
     if isinstance(released, ReleasedModel):
         return score_model(released, images, labels, info=this_stage.data)
     setting = job.evaluation
-    kind, repetition = divmod(net, setting.runs)
+    kind, repetition = divmod(number, setting.runs)
     name = setting.judges(this_stage.data)[kind]
     result = train_and_test(
         released,
@@ -80,10 +86,13 @@ def judge(text: str, stage: int, net: int) -> EvalResult:
 
 
 def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
-    """The raw records of all parties of the classes seen, in an order that does not depend on how
-    they were dealt: what an evaluation compares with. Nothing made from it is ever released."""
-    who = sorted({info.party for each in scenario_stages(job.scenario) for info in each.parties})
-    parties = [party_records(job.scenario, party) for party in who]
+    """The raw records of all parties of the classes seen: the reference of an evaluation.
+
+    Their order does not depend on the partition. Nothing computed from them is ever released."""
+    numbers = sorted(
+        {info.party for each in scenario_stages(job.scenario) for info in each.parties}
+    )
+    parties = [party_records(job.scenario, party) for party in numbers]
     images, labels = (
         torch.cat([getattr(p, part) for p in parties]) for part in ("images", "labels")
     )
@@ -94,9 +103,9 @@ def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
     return SyntheticSet(images[order], labels[order])
 
 
-def quality(text: str, stage: int) -> ImageQuality:
-    """Appraise the images released up to `stage` against the parties' real records."""
-    job = Job.parse(text)
+def evaluate_images(job_text: str, stage: int) -> ImageQuality:
+    """Compare the images released up to a stage with the parties' real records."""
+    job = Job.parse(job_text)
     this_stage = scenario_stages(job.scenario)[stage]
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):

@@ -91,6 +91,11 @@ class Job:
         return _plan(self, stage)
 
     @functools.cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """The public plans of all stages."""
+        return tuple(self.plan(stage) for stage in range(len(scenario_stages(self.scenario))))
+
+    @functools.cached_property
     def identity(self) -> str:
         """Text of everything that the releases depend on, for checkpoints and noise streams.
 

@@ -1,27 +1,15 @@
-"""Progress: what the terminal shows, and how parties tell how far they are.
+"""The progress of a run: tiny files that parties write, and the display they are shown on.
 
-Parties write tiny files (`write_progress`); whoever waits for them polls the folder
-(`read_progress`) and tells a `Progress`, which draws one line a job on a terminal and prints one
-plain line a finished stage anywhere else. Nothing here decides anything: a run without progress
-gives the same result.
+Nothing here decides anything: a run without progress gives the same result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, NamedTuple
-
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
+from typing import NamedTuple, Protocol
 
 from fedsynth.storage.files import atomic_write
 
@@ -29,7 +17,7 @@ WRITE_INTERVAL = 0.5  # seconds between two progress files of one party
 
 
 class PartyProgress(NamedTuple):
-    """How far one party is in the stage it works on."""
+    """The progress of one party in its current stage."""
 
     stage: int
     done: int
@@ -40,10 +28,10 @@ _last_write: dict[tuple[str, int], tuple[float, int]] = {}
 
 
 def write_progress(folder: str | Path, party: int, stage: int, done: int, total: int) -> None:
-    """Tell how far a party is: cheap enough to call after every step.
+    """Store the progress of a party; cheap enough to call after every step.
 
-    Writes at most twice a second, but always the start and the end of a stage. A disk that refuses
-    is ignored: progress never stops a party.
+    Writes at most twice a second, but always the start and the end of a stage. Errors of the disk
+    are ignored, so that progress never stops a party.
     """
     key, now = (str(folder), party), time.monotonic()
     moment, last_stage = _last_write.get(key, (-WRITE_INTERVAL, stage))
@@ -57,83 +45,22 @@ def write_progress(folder: str | Path, party: int, stage: int, done: int, total:
 
 
 def read_progress(folder: str | Path) -> dict[int, PartyProgress]:
-    """What every party last wrote, by party; a file that cannot be read is left out."""
-    found = {}
+    """The last progress of every party, by party; a file that cannot be read is left out."""
+    progress = {}
     for path in sorted(Path(folder).glob("party-*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            words = json.loads(path.read_text(encoding="utf-8"))
-            found[int(words["party"])] = PartyProgress(
-                int(words["stage"]), int(words["done"]), int(words["total"])
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            progress[int(fields["party"])] = PartyProgress(
+                int(fields["stage"]), int(fields["done"]), int(fields["total"])
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(progress.items()))
 
 
-@dataclass
-class _Line:
-    """One line of the display, and what is needed to say how long it will take."""
-
-    label: str
-    share: float = 0.0
-    start: tuple[float, float] | None = None  # when it was first seen at work, and its share then
-    task: TaskID | None = None
-
-    def left(self, now: float) -> str:
-        """Time left, if the rest goes as fast as what was seen so far."""
-        if self.start is None:
-            self.start = (now, self.share)
-        since, share = self.start
-        if self.share <= share or now - since < 1.0:
-            return ""
-        return f"{duration((now - since) * (1.0 - self.share) / (self.share - share))} left"
-
-
-@dataclass
-class _Job:
-    stages: int
-    line: _Line
-    stage: int = 0
-    since: float = 0.0  # when this stage was first seen
-    told: int = 0  # the last stage whose end was told
-    spent: float | None = None
-    finished: bool = False
-
-
-class Progress:
-    """The progress display of a run. Every method may be called from any thread.
-
-    On a terminal: a line for the whole run, one a job at work and one a running evaluation.
-    Elsewhere: plain lines, one a finished stage. `silent`: nothing at all. Names and notes are
-    shown as they are, never as markup.
-    """
-
-    def __init__(self, *, silent: bool = False, stream: IO[str] | None = None) -> None:
-        self._stream = stream if stream is not None else sys.stdout
-        self._silent = silent
-        self._lock = threading.RLock()
-        self._jobs: dict[str, _Job] = {}
-        self._evaluations: dict[str, _Line] = {}
-        self._judged: dict[str, int] = {}
-        self._run = _Line("all jobs")
-        self._bars = None if silent else _bars(self._stream)
-
-    def __enter__(self) -> Progress:
-        if self._bars is not None:
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+class ProgressDisplay(Protocol):
+    """The display that a `Runner` reports to."""
 
     def job(self, name: str, stages: int) -> None:
-        """Announce a job of so many stages; its line appears with its first update."""
-        with self._lock:
-            self._jobs.setdefault(name, _Job(max(1, stages), _Line(name)))
+        """Announce a job."""
 
     def update(
         self,
@@ -146,112 +73,19 @@ class Progress:
         note: str = "",
     ) -> None:
         """Stage `stage` (from 1) of a job is at `done` of `total` steps, `spent` epsilon so far."""
-        with self._lock:
-            job = self._jobs.setdefault(name, _Job(max(1, stage), _Line(name)))
-            now = time.monotonic()
-            if stage != job.stage:
-                self._tell_stage(name, job, now)
-                job.stage, job.since = stage, now
-            job.spent = spent if spent is not None else job.spent
-            job.line.share = min(1.0, (stage - 1 + done / max(1, total)) / job.stages)
-            words = [f"stage {stage}/{job.stages}", f"{done:,}/{total:,} steps"]
-            if job.spent is not None:
-                words.append(_spent(job.spent))
-            self._draw(job.line, "  ".join([*words, note]).rstrip(), now)
-            self._draw_run(now)
-            if done >= total:
-                self._tell_stage(name, job, now)
 
     def evaluation(self, name: str, done: int, total: int) -> None:
-        """`done` of `total` classifiers that judge a job are trained. The end is told once, and
-        again where more classifiers have come to it."""
-        with self._lock:
-            if self._judged.get(name) == total:
-                return
-            line = self._evaluations.setdefault(name, _Line(name))
-            line.share = done / max(1, total)
-            self._draw(line, f"evaluation  {done}/{total} classifiers", time.monotonic())
-            if done >= total:
-                self._judged[name] = total
-                self._drop(self._evaluations.pop(name))
-                self._plain(f"{name}: evaluation done, {total} classifiers")
+        """`done` of `total` classifiers of a job's evaluation are trained."""
 
     def finish(self, name: str, text: str) -> None:
-        """A job is done; `text` stays on the screen."""
-        with self._lock:
-            if job := self._jobs.get(name):
-                job.finished, job.line.share = True, 1.0
-                self._drop(job.line)
-            if line := self._evaluations.pop(name, None):
-                self._drop(line)
-            self._draw_run(time.monotonic())
-            self.message(f"{name}: {text}")
+        """A job is complete."""
 
     def message(self, text: str) -> None:
-        """A line of text, above the bars where there are bars."""
-        with self._lock:
-            if self._bars is not None:
-                self._bars.console.print(Text(text), highlight=False)
-            else:
-                self._plain(text)
-
-    def _tell_stage(self, name: str, job: _Job, now: float) -> None:
-        if job.stage <= job.told:
-            return
-        job.told = job.stage
-        words = [f"stage {job.stage}/{job.stages} done in {duration(now - job.since)}"]
-        if job.spent is not None:
-            words.append(_spent(job.spent))
-        self._plain(f"{name}: {', '.join(words)}")
-
-    def _plain(self, text: str) -> None:
-        if self._bars is None and not self._silent:
-            print(text, file=self._stream, flush=True)
-
-    def _draw_run(self, now: float) -> None:
-        if len(self._jobs) < 2:
-            return
-        jobs = self._jobs.values()
-        self._run.share = sum(job.line.share for job in jobs) / len(jobs)
-        self._draw(self._run, f"{sum(job.finished for job in jobs)}/{len(jobs)} done", now)
-
-    def _draw(self, line: _Line, state: str, now: float) -> None:
-        if self._bars is None:
-            return
-        if line.task is None:
-            line.task = self._bars.add_task("", total=1.0, label=line.label, state="", left="")
-        self._bars.update(line.task, completed=line.share, state=state, left=line.left(now))
-
-    def _drop(self, line: _Line) -> None:
-        if self._bars is not None and line.task is not None:
-            self._bars.remove_task(line.task)
-            line.task = None
-
-
-def _bars(stream: IO[str]) -> Bars | None:
-    """Bars for a terminal that can draw them; None anywhere else, whatever FORCE_COLOR says."""
-    if not stream.isatty():
-        return None
-    console = Console(file=stream)
-    if console.is_dumb_terminal:
-        return None
-    return Bars(
-        TextColumn("{task.fields[label]}", markup=False),
-        BarColumn(bar_width=20 if console.width >= 100 else 6),
-        TextColumn("{task.fields[state]}", markup=False),
-        TextColumn("{task.fields[left]}", markup=False, style="dim"),
-        console=console,
-        transient=True,
-        refresh_per_second=4,
-    )
-
-
-def _spent(epsilon: float) -> str:
-    return f"epsilon spent {epsilon:.4g}"
+        """A line of text."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 8 s, 3 min 05 s, 2 h 10 min."""
+    """Seconds in words: 8 s, 3 min 05 s, 2 h 10 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

@@ -1,212 +1,294 @@
-"""Takes a run to its end: jobs on the engine, evaluations as outcomes appear, then the books."""
+"""Runs the jobs of an experiment, evaluates each stage once it is released, records the results.
+
+The runner reads the run directory once, when it starts. From then on the engine notifies it of each
+stage that is complete, and futures of each evaluation.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
+from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import dropped_parties
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.image_quality import ImageQuality
 from fedsynth.evaluation.types import EvalResult, read_verdict
-from fedsynth.experiment.evaluate import judge, nets, quality
-from fedsynth.experiment.inversion_estimate import asked, symptoms
+from fedsynth.experiment.evaluate import (
+    evaluate_classifier,
+    evaluate_images,
+    number_of_classifiers,
+)
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import release_seconds
-from fedsynth.experiment.progress import Progress, read_progress
-from fedsynth.experiment.scenario import scenario_stages
+from fedsynth.experiment.progress import ProgressDisplay, read_progress
 from fedsynth.experiment.server_session import destroy_keys, dropout_notes
+from fedsynth.experiment.stage_extension import StageExtension
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
 
-POLL_SECONDS = 0.1
+DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
+DISPLAY_SHARE = 0.05  # most time that these readings may take
+
 Result = TypeVar("Result")
 
 
 @dataclass
+class _StageEvaluation:
+    """The evaluations of one stage, running or complete."""
+
+    classifiers: list[Future[EvalResult]]
+    quality: Future[ImageQuality | None]
+    extensions: dict[str, Future[dict[str, float]]]  # by name, those that apply
+
+    def futures(self) -> list[Future[Any]]:
+        """All of them."""
+        return [*self.classifiers, self.quality, *self.extensions.values()]
+
+
+@dataclass
 class _JobState:
-    """How far one job is."""
+    """The progress of one job."""
 
     job: Job
-    stages: int
-    release: Future[None] | None = None
-    verdicts: dict[int, list[Future[EvalResult]]] = field(default_factory=dict)
-    qualities: dict[int, Future[ImageQuality | None]] = field(default_factory=dict)
-    symptoms: dict[int, Future[dict[str, float]]] = field(default_factory=dict)
-    booked: dict[int, list[EvalResult]] = field(default_factory=dict)
+    release: Future[None] | None = None  # of the whole job; None: the job was complete before
+    released: dict[int, bool] = field(default_factory=dict)  # stage -> whether it is a model
+    evaluations: dict[int, _StageEvaluation] = field(default_factory=dict)
+    recorded: dict[int, list[EvalResult]] = field(default_factory=dict)
     closed: bool = False
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.job.plans)
+
+    def released_up_to(self, stage: int) -> bool:
+        """Whether this stage and all earlier ones are released."""
+        return all(earlier in self.released for earlier in range(stage + 1))
 
 
 class Runner:
-    """One run on an open engine. What is on disk already is not done again."""
+    """Runs jobs on an open engine. What is on disk already is not done again."""
 
-    def __init__(self, run: RunDirectory, engine: Engine, progress: Progress) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        engine: Engine,
+        progress: ProgressDisplay,
+        extensions: Sequence[StageExtension] = (),
+    ) -> None:
         self.run, self.engine, self.progress = run, engine, progress
+        self._extensions = extensions
+        self._changes: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._stored: frozenset[str] = frozenset()
 
-    def execute(self, jobs: list[Job], at_once: int) -> None:
-        """Run all jobs, `at_once` at a time, and judge every stage as soon as it is released."""
-        self._pool = pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+    def execute(self, jobs: Sequence[Job], at_once: int) -> None:
+        """Run all jobs, `at_once` at a time, and evaluate every stage once it is released.
+
+        Raises:
+            Exception: The first failure of a job or an evaluation.
+        """
+        self._stored = self.run.files_of(SERVER)
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
         try:
-            courses = [self._start(job, pool) for job in jobs]
-            while not all(course.closed for course in courses):
-                for course in courses:
-                    self._advance(course)
-                time.sleep(POLL_SECONDS)
+            states = [self._start(job) for job in jobs]
+            next_display = time.monotonic() + DISPLAY_SECONDS
+            while not all(state.closed for state in states):
+                try:
+                    change = self._changes.get(timeout=max(0.0, next_display - time.monotonic()))
+                except queue.Empty:
+                    start = time.monotonic()
+                    for state in states:
+                        self._show(state)
+                    end = time.monotonic()
+                    next_display = end + max(DISPLAY_SECONDS, (end - start) / DISPLAY_SHARE)
+                else:
+                    change()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
         self.run.write_text(LEDGER, merged_ledger(jobs))
 
-    def _start(self, job: Job, pool: ThreadPoolExecutor) -> _JobState:
-        stages = len(scenario_stages(job.scenario))
-        if (self.run.path / _closing(job)).is_file():
-            self._tidy(job)
-            return _JobState(job, stages, closed=True)
-        self.progress.job(job.name, stages)
-        sticky = job.method_impl.keeps_state
-        release = pool.submit(self.engine.run, job.text(), job.scenario.parties, sticky=sticky)
-        return _JobState(job, stages, release)
+    def _start(self, job: Job) -> _JobState:
+        if _closed_file(job) in self._stored:
+            self._clean_up(job)
+            return _JobState(job, closed=True)
+        state = _JobState(job)
+        self.progress.job(job.name, state.stages)
 
-    def _advance(self, course: _JobState) -> None:
-        """Show progress, judge what has been released, and book what has been judged."""
-        if course.closed or course.release is None:
+        def on_stage(stage: int, outcome: Outcome) -> None:
+            is_model = isinstance(outcome, ReleasedModel)
+            self._changes.put(functools.partial(self._on_released, state, stage, is_model))
+
+        state.release = self._pool.submit(
+            self.engine.run,
+            job.text(),
+            job.scenario.parties,
+            sticky=job.method_impl.keeps_state,
+            on_stage=on_stage,
+        )
+        self._watch(state, [state.release])
+        return state
+
+    def _watch(self, state: _JobState, futures: Iterable[Future[Any]]) -> None:
+        """Advance a job when one of these futures is done."""
+        for future in futures:
+            future.add_done_callback(lambda _: self._changes.put(lambda: self._advance(state)))
+
+    def _on_released(self, state: _JobState, stage: int, is_model: bool) -> None:
+        state.released[stage] = is_model
+        job = state.job
+        spent = job.budget.epsilon if job.method_impl.private else None
+        self.progress.update(job.name, len(state.released), 1, 1, spent=spent)
+        for later in range(stage, state.stages):
+            if later not in state.evaluations and state.released_up_to(later):
+                state.evaluations[later] = self._evaluate(state, later)
+                self._watch(state, state.evaluations[later].futures())
+
+    def _advance(self, state: _JobState) -> None:
+        """Record the stages whose evaluations are done; close the job after the last one."""
+        if state.closed or state.release is None:
             return
-        released = course.release.done()
-        if released:
-            course.release.result()
-        else:
-            self._show(course)
-        for stage in range(course.stages):
-            if stage not in course.verdicts and self._released_up_to(course.job, stage):
-                course.verdicts[stage] = self._judge(course.job, stage)
-                course.qualities[stage] = self._quality(course.job, stage)
-                course.symptoms[stage] = self._symptoms(course.job, stage)
-            if stage in course.verdicts and stage not in course.booked:
-                self._book(course, stage)
-        if released and len(course.booked) == course.stages:
-            self._close(course)
+        if state.release.done():
+            state.release.result()
+        for stage in list(state.evaluations):
+            if stage not in state.recorded:
+                self._record(state, stage)
+        if state.release.done() and len(state.recorded) == state.stages:
+            self._close(state)
 
-    def _show(self, course: _JobState) -> None:
-        """One line for the job: where its parties are, what the stage will have cost."""
-        job = course.job
-        shares = read_progress(job.progress_folder()).values()
-        finished = sum(self.run.has_release(job.name, s + 1) for s in range(course.stages))
-        at_work = [p for p in shares if not self.run.has_release(job.name, p.stage + 1)]
-        done, total = sum(p.done for p in at_work), sum(p.total for p in at_work)
-        stage = min(finished + 1, course.stages)
-        spent = job.budget.epsilon if job.method_impl.private and (finished or done) else None
-        self.progress.update(job.name, stage, done, max(total, 1), spent=spent)
-
-    def _released_up_to(self, job: Job, stage: int) -> bool:
-        return all(self.run.has_release(job.name, earlier + 1) for earlier in range(stage + 1))
-
-    def _judge(self, job: Job, stage: int) -> list[Future[EvalResult]]:
-        model = self.run.holds_model(job.name, stage + 1)
-        return [self._verdict(job, stage, net) for net in range(nets(job, model))]
-
-    def _verdict(self, job: Job, stage: int, net: int) -> Future[EvalResult]:
-        """The verdict of one classifier: from disk if it is there, else a job for a worker."""
-        path = self.run.path / _verdict_file(job, stage, net)
-        if not path.is_file():
-            return self.engine.submit(judge, job.text(), stage, net)
-        return _known(read_verdict(path.read_text()))
-
-    def _quality(self, job: Job, stage: int) -> Future[ImageQuality | None]:
-        """How good a stage's images are, where that is asked for: from disk, or a worker's job."""
-        if not job.evaluation.quality or self.run.holds_model(job.name, stage + 1):
-            return _known(None)
-        path = self.run.path / _quality_file(job, stage)
-        if path.is_file():
-            return _known(ImageQuality(**json.loads(path.read_text())))
-        return self.engine.submit(quality, job.text(), stage)
-
-    def _symptoms(self, job: Job, stage: int) -> Future[dict[str, float]]:
-        """What a stage's images tell of users' faults, where that is in question: from disk, or
-        found out by conversations beside the others."""
-        if not asked(job):
-            return _known({})
-        path = self.run.path / _symptoms_file(job, stage)
-        if path.is_file():
-            return _known(json.loads(path.read_text()))
-        return self._pool.submit(symptoms, self.engine, job, stage)
-
-    def _book(self, course: _JobState, stage: int) -> None:
-        """Write a stage's numbers once all its classifiers are done."""
-        job, futures = course.job, course.verdicts[stage]
-        everything = [f for fs in course.verdicts.values() for f in fs]
-        self.progress.evaluation(job.name, sum(f.done() for f in everything), len(everything))
-        seen, told = course.qualities[stage], course.symptoms[stage]
-        if not (seen.done() and told.done() and all(future.done() for future in futures)):
+    def _show(self, state: _JobState) -> None:
+        """Display the progress of a job that its parties state in files."""
+        if state.closed or len(state.released) == state.stages:
             return
-        results = [future.result() for future in futures]
-        for net, result in enumerate(results):
-            self.run.write_text(_verdict_file(job, stage, net), json.dumps(asdict(result)))
+        job = state.job
+        progress = read_progress(job.progress_folder()).values()
+        at_work = [party for party in progress if party.stage not in state.released]
+        done, steps = sum(party.done for party in at_work), sum(party.total for party in at_work)
+        private = job.method_impl.private and (state.released or done)
+        spent = job.budget.epsilon if private else None
+        self.progress.update(job.name, len(state.released) + 1, done, max(steps, 1), spent=spent)
+
+    def _evaluate(self, state: _JobState, stage: int) -> _StageEvaluation:
+        """Start the evaluations of a stage; those on disk are read."""
+        job, text, is_model = state.job, state.job.text(), state.released[stage]
+        classifiers = [
+            self._stored_or(
+                _classifier_file(job, stage, number),
+                read_verdict,
+                functools.partial(self.engine.submit, evaluate_classifier, text, stage, number),
+            )
+            for number in range(number_of_classifiers(job, is_model))
+        ]
+        quality: Future[ImageQuality | None] = _completed(None)
+        if job.evaluation.quality and not is_model:
+            quality = self._stored_or(
+                _quality_file(job, stage),
+                lambda content: ImageQuality(**json.loads(content)),
+                functools.partial(self.engine.submit, evaluate_images, text, stage),
+            )
+        extensions = {
+            extension.name: self._stored_or(
+                _extension_file(job, extension.name, stage),
+                json.loads,
+                functools.partial(self._pool.submit, extension.metrics, self.engine, job, stage),
+            )
+            for extension in self._extensions
+            if extension.applies(job)
+        }
+        return _StageEvaluation(classifiers, quality, extensions)
+
+    def _stored_or(
+        self, name: str, read: Callable[[str], Result], start: Callable[[], Future[Any]]
+    ) -> Future[Any]:
+        """The result in a file that was there at the start, or else a new computation."""
+        if name in self._stored:
+            return _completed(read((self.run.path / name).read_text()))
+        return start()
+
+    def _record(self, state: _JobState, stage: int) -> None:
+        """Write the results of a stage once all its evaluations are done."""
+        job, evaluation = state.job, state.evaluations[stage]
+        classifiers = [f for each in state.evaluations.values() for f in each.classifiers]
+        self.progress.evaluation(job.name, sum(f.done() for f in classifiers), len(classifiers))
+        if not all(future.done() for future in evaluation.futures()):
+            return
+        results = [future.result() for future in evaluation.classifiers]
+        for number, result in enumerate(results):
+            self.run.write_text(_classifier_file(job, stage, number), json.dumps(asdict(result)))
             if result.remark:
                 self.run.log(f"{job.name} stage {stage + 1}: {result.classifier}: {result.remark}")
         rows = {**stage_rows(results, class_stages(job)), **privacy_metrics(job, stage)}
-        rows |= told.result()
-        self.run.write_text(_symptoms_file(job, stage), json.dumps(told.result()))
+        for name, extension in evaluation.extensions.items():
+            rows |= extension.result()
+            file = _extension_file(job, name, stage)
+            self.run.write_text(file, json.dumps(extension.result()))
         if dropped := dropped_parties(job.dropout_file(stage)):
             rows["parties_gone"] = len(dropped)
-        if found := seen.result():
-            self.run.write_text(_quality_file(job, stage), json.dumps(asdict(found)))
-            rows |= found.rows()
+        if quality := evaluation.quality.result():
+            self.run.write_text(_quality_file(job, stage), json.dumps(asdict(quality)))
+            rows |= quality.rows()
         if results[0].released:
-            rows["images"] = results[0].released - self._images_before(course, stage)
+            rows["images"] = results[0].released - self._images_before(state, stage)
         self.run.add_metrics(_keyed(job, stage, rows))
-        spent = {
+        seconds = sum(result.seconds for result in results) + (quality.seconds if quality else 0)
+        timings = {
             "seconds_release": release_seconds(job, stage),
-            "seconds_evaluation": sum(r.seconds for r in results) + (found.seconds if found else 0),
+            "seconds_evaluation": seconds,
         }
-        self.run.add_timings(_keyed(job, stage, spent))
-        course.booked[stage] = results
+        self.run.add_timings(_keyed(job, stage, timings))
+        state.recorded[stage] = results
 
     @staticmethod
-    def _images_before(course: _JobState, stage: int) -> int:
-        """Released images that classifiers had before this stage."""
-        return course.verdicts[stage - 1][0].result().released if stage else 0
+    def _images_before(state: _JobState, stage: int) -> int:
+        """The number of images released before this stage."""
+        if not stage:
+            return 0
+        return state.evaluations[stage - 1].classifiers[0].result().released
 
-    def _close(self, course: _JobState) -> None:
-        job = course.job
-        history = [course.booked[stage] for stage in range(course.stages)]
+    def _close(self, state: _JobState) -> None:
+        job = state.job
+        history = [state.recorded[stage] for stage in range(state.stages)]
         rows = summary_rows(history, class_stages(job))
-        self.run.add_metrics(_keyed(job, course.stages - 1, rows))
+        self.run.add_metrics(_keyed(job, state.stages - 1, rows))
         text = f"accuracy {fmean(r.accuracy for r in history[-1]):.3f} after the last stage"
         for note in dropout_notes(job):
             self.run.log(note)
         self.progress.finish(job.name, text)
         self.run.log(f"{job.name}: {text}")
-        self.run.write_text(_closing(job), "{}")
-        self._tidy(job)
-        course.closed = True
+        self.run.write_text(_closed_file(job), "{}")
+        self._clean_up(job)
+        state.closed = True
 
-    def _tidy(self, job: Job) -> None:
-        """Remove what nobody needs once a job is closed; a crash may have come in between."""
+    def _clean_up(self, job: Job) -> None:
+        """Remove the raw records and keys of a closed job; also after a crash in between."""
         self.run.drop_disclosed(job.name)
         destroy_keys(job)
 
 
 def class_stages(job: Job) -> list[tuple[int, ...]]:
-    """The classes that each stage brought."""
-    return [stage.classes for stage in scenario_stages(job.scenario)]
+    """The new classes of each stage."""
+    return [plan.stage.classes for plan in job.plans]
 
 
 def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
-    """What the parties of a stage have spent, read from their ledgers, and what it took."""
+    """The spending of a stage's parties by their ledgers, and the costs of the stage by plan."""
     plan = job.plan(stage)
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
         event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl"))
         if share.views.get(SERVER_VIEW) == disclosed():
-            event = disclosed()  # a trusted curator adds the noise: against it there is none
+            event = disclosed()  # against a trusted aggregator, who adds the noise, there is none
         spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
         spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))
         spent["paper"].append(job.paper_epsilon(share.paper_event or event))
@@ -221,8 +303,8 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
     }
 
 
-def merged_ledger(jobs: list[Job]) -> str:
-    """Every party's verified ledger, one after the other: each keeps its own chain of hashes."""
+def merged_ledger(jobs: Sequence[Job]) -> str:
+    """The verified ledgers of all parties, one after the other; each keeps its chain of hashes."""
     lines = []
     for job in sorted(jobs, key=lambda job: job.name):
         for party in range(job.scenario.parties):
@@ -236,24 +318,24 @@ def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, .
     return [(*key, name, value) for name, value in rows.items()]
 
 
-def _verdict_file(job: Job, stage: int, net: int) -> str:
-    return f"{SERVER}/{job.name}/verdict-{stage + 1}-{net}.json"
+def _completed(value: Any) -> Future[Any]:
+    """A future that is done."""
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def _classifier_file(job: Job, stage: int, number: int) -> str:
+    return f"{SERVER}/{job.name}/evaluation-{stage + 1}-{number}.json"
 
 
 def _quality_file(job: Job, stage: int) -> str:
     return f"{SERVER}/{job.name}/quality-{stage + 1}.json"
 
 
-def _known(value: Result) -> Future[Result]:
-    """A future that is over."""
-    future: Future[Result] = Future()
-    future.set_result(value)
-    return future
+def _extension_file(job: Job, extension: str, stage: int) -> str:
+    return f"{SERVER}/{job.name}/{extension}-{stage + 1}.json"
 
 
-def _symptoms_file(job: Job, stage: int) -> str:
-    return f"{SERVER}/{job.name}/symptoms-{stage + 1}.json"
-
-
-def _closing(job: Job) -> str:
+def _closed_file(job: Job) -> str:
     return f"{SERVER}/{job.name}/closed.json"

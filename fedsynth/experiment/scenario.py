@@ -30,7 +30,7 @@ def _kept_counts(scenario: ScenarioConfig) -> tuple[int, ...]:
 
 
 def _shares(scenario: ScenarioConfig) -> np.ndarray:
-    if user_partition.is_one(scenario):
+    if user_partition.is_by_users(scenario):
         return user_partition.shares(scenario)
     rng = numpy_generator(scenario.partition_seed, "partition")
     return partition.counts(
@@ -74,7 +74,7 @@ def _order(scenario: ScenarioConfig, classes: int) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=4096)
 def party_records(scenario: ScenarioConfig, party: int) -> Records:
     """The records of one party."""
-    if user_partition.is_one(scenario):
+    if user_partition.is_by_users(scenario):
         return _formed(scenario, user_partition.records(scenario, party))
     images, labels, parts = _dealt(scenario)
     if len(parts[party]) == len(labels):  # all, in their order: what may be a memory map stays one
@@ -85,8 +85,8 @@ def party_records(scenario: ScenarioConfig, party: int) -> Records:
 
 def ensure_data(scenario: ScenarioConfig) -> None:
     """Fetch or find all data of this world; of users' records nothing is read, they are mapped."""
-    if user_partition.is_one(scenario):
-        user_partition.everybody(scenario)
+    if user_partition.is_by_users(scenario):
+        user_partition.all_users(scenario)
         datasets.load(scenario.data, "test", scenario.data_dir)
         return
     for split in datasets.SPLITS:
@@ -97,7 +97,7 @@ def test_records(scenario: ScenarioConfig) -> Records:
     """What classifiers are tested on: the test split, or the hold-out where there is one."""
     if not scenario.holdout:
         return _formed(scenario, Records(*_read(scenario.data, "test", scenario.data_dir)))
-    if user_partition.is_one(scenario):
+    if user_partition.is_by_users(scenario):
         return _formed(scenario, user_partition.held_out(scenario))
     images, labels = _read(scenario.data, "train", scenario.data_dir)
     held = torch.from_numpy(_split(scenario, labels)[1])
@@ -137,5 +137,5 @@ def setting_in_words(scenario: ScenarioConfig) -> str:
             f"class-incremental, one head over the classes seen; after each stage tested on "
             f"{tested} of all classes seen so far"
         )
-    who = "users" if user_partition.is_one(scenario) else "parties"
+    who = "users" if user_partition.is_by_users(scenario) else "parties"
     return f"{scenario.parties:,} {who} together, one head over all classes; tested on {tested}"

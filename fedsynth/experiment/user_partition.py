@@ -21,7 +21,7 @@ from fedsynth.experiment.client_selection import (
     HIDDEN,
     ClientSelectionConfig,
     SelectedClients,
-    in_words,
+    describe_selection,
 )
 from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.privacy.party_data import Records
@@ -29,12 +29,12 @@ from fedsynth.privacy.party_data import Records
 PARTITION = "users"
 
 
-def is_one(scenario: ScenarioConfig) -> bool:
+def is_by_users(scenario: ScenarioConfig) -> bool:
     """Whether the parties of this world are users of its data."""
     return scenario.partition == PARTITION and datasets.find(scenario.data).owners is not None
 
 
-def settle(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
+def resolve_source(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
     """The world with the data set that was really found and the number of parties that there are;
     and what a reader must be told about it."""
     said: list[str] = []
@@ -45,21 +45,21 @@ def settle(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
         said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.find(name).about}.")
     elif scenario.source != emnist_users.AUTO:
         raise UserError(f"source={scenario.source} is for data={emnist_users.NAME} only.")
-    if is_one(scenario) and not scenario.parties:
-        scenario = dataclasses.replace(scenario, parties=len(_recruited(scenario).parties))
+    if is_by_users(scenario) and not scenario.parties:
+        scenario = dataclasses.replace(scenario, parties=len(_selected(scenario).parties))
     return scenario, tuple(said)
 
 
-def _owners(scenario: ScenarioConfig) -> UserIndex:
+def _user_index(scenario: ScenarioConfig) -> UserIndex:
     owners = datasets.find(scenario.data).owners
     if owners is None:
         raise UserError(f"the records of data={scenario.data} have no users.")
     return owners
 
 
-def _drawn(scenario: ScenarioConfig) -> int:
+def _number_of_virtual_users(scenario: ScenarioConfig) -> int:
     """Into how many users a set of virtual users is cut: parties, and others to be held out."""
-    most = _owners(scenario).most
+    most = _user_index(scenario).most
     if most is None:
         return 0
     if scenario.parties > most:
@@ -70,11 +70,11 @@ def _drawn(scenario: ScenarioConfig) -> int:
 
 @functools.lru_cache(maxsize=8)
 def _counts(scenario: ScenarioConfig) -> np.ndarray:
-    return _owners(scenario).counts(_drawn(scenario), scenario.data_dir)
+    return _user_index(scenario).counts(_number_of_virtual_users(scenario), scenario.data_dir)
 
 
 @functools.lru_cache(maxsize=8)
-def _recruited(scenario: ScenarioConfig) -> SelectedClients:
+def _selected(scenario: ScenarioConfig) -> SelectedClients:
     """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
     simulation of what happens at every user's home."""
     asked, seed = ClientSelectionConfig.of(scenario.options), scenario.partition_seed
@@ -119,10 +119,10 @@ def _accuracies(
 ) -> np.ndarray:
     """How often the teachers' model is right for each judge and for each of the others, of whom
     some are flipped."""
-    people = everybody(scenario)
+    people = all_users(scenario)
     taught = _joined([people.of(int(user)) for user in teachers])
     users = [_as_records(people.of(int(user))) for user in judges]
-    coins = _coins(scenario, others)
+    coins = _inversion_coins(scenario, others)
     users += [
         _as_records(people.of(int(user)), bool(coin))
         for user, coin in zip(others, coins, strict=True)
@@ -141,67 +141,67 @@ def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
     return _as_records((images, labels))
 
 
-def everybody(scenario: ScenarioConfig) -> UserRecords:
+def all_users(scenario: ScenarioConfig) -> UserRecords:
     """The records of all users, of whom the parties are some."""
-    return _owners(scenario).read(_drawn(scenario), scenario.data_dir)
+    return _user_index(scenario).read(_number_of_virtual_users(scenario), scenario.data_dir)
 
 
 def shares(scenario: ScenarioConfig) -> np.ndarray:
     """How many records of each class every party holds: int64 [parties, classes]. Those of a party
     that says nothing are counted like others', so that the number tells nobody apart."""
-    return _counts(scenario)[_recruited(scenario).parties]
+    return _counts(scenario)[_selected(scenario).parties]
 
 
-def _coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
+def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
     """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
     `flip`. Known to the simulation, not to its curator."""
     coins = numpy_generator(scenario.partition_seed, "flip").random(int(users.max()) + 1)
     return coins[users] < ClientSelectionConfig.of(scenario.options).flip
 
 
-def flipped(scenario: ScenarioConfig) -> np.ndarray:
+def inverted_parties(scenario: ScenarioConfig) -> np.ndarray:
     """Which parties are flipped: bool [parties]."""
-    return _coins(scenario, _recruited(scenario).parties)
+    return _inversion_coins(scenario, _selected(scenario).parties)
 
 
-def heard(scenario: ScenarioConfig) -> np.ndarray:
+def contributing_parties(scenario: ScenarioConfig) -> np.ndarray:
     """Which parties' records are used: all, but for those who take part in appearance only."""
-    return ~_recruited(scenario).silent
+    return ~_selected(scenario).silent
 
 
-def in_question(scenario: ScenarioConfig) -> bool:
+def inversion_possible(scenario: ScenarioConfig) -> bool:
     """Whether some users of this world may be flipped, so that there is something to find."""
-    return is_one(scenario) and ClientSelectionConfig.of(scenario.options).flip > 0
+    return is_by_users(scenario) and ClientSelectionConfig.of(scenario.options).flip > 0
 
 
-def rehearsal(scenario: ScenarioConfig, flip: float) -> ScenarioConfig | None:
+def reference_scenario(scenario: ScenarioConfig, flip: float) -> ScenarioConfig | None:
     """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
     public data, on which the same conversation may be had to see what comes of it. None where
     nobody volunteered, or nobody asked for it."""
     asked = ClientSelectionConfig.of(scenario.options)
     if not (asked.chooses and asked.rehearse):
         return None
-    return dataclasses.replace(scenario, options=asked.rehearsal(flip))
+    return dataclasses.replace(scenario, options=asked.reference_options(flip))
 
 
-def words(scenario: ScenarioConfig) -> list[str]:
+def describe(scenario: ScenarioConfig) -> list[str]:
     """What a reader must be told of who takes part."""
     return (
-        in_words(ClientSelectionConfig.of(scenario.options), _recruited(scenario))
-        if is_one(scenario)
+        describe_selection(ClientSelectionConfig.of(scenario.options), _selected(scenario))
+        if is_by_users(scenario)
         else []
     )
 
 
 def records(scenario: ScenarioConfig, party: int) -> Records:
     """The records of one party, and of nobody else; none of one that says nothing."""
-    images, labels = everybody(scenario).of(int(_recruited(scenario).parties[party]))
-    if not heard(scenario)[party]:
+    images, labels = all_users(scenario).of(int(_selected(scenario).parties[party]))
+    if not contributing_parties(scenario)[party]:
         images, labels = images[:0], labels[:0]
-    return _as_records((images, labels), bool(flipped(scenario)[party]))
+    return _as_records((images, labels), bool(inverted_parties(scenario)[party]))
 
 
 def held_out(scenario: ScenarioConfig) -> Records:
     """The records of the users that are held out to choose settings on; none of them is flipped."""
-    people = everybody(scenario)
-    return _joined([people.of(int(user)) for user in _recruited(scenario).held])
+    people = all_users(scenario)
+    return _joined([people.of(int(user)) for user in _selected(scenario).held])

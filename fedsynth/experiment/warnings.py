@@ -1,4 +1,4 @@
-"""What is allowed in a run and still deserves a word."""
+"""Warnings about a run that is allowed: weak protection, assumptions, settings without effect."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import os
 
 from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.data import registry as datasets
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import user_partition
 from fedsynth.experiment.config import ExperimentConfig
-from fedsynth.experiment.grid import make_jobs, plans
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.method_selection import takes_turns
-from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.common.noise_placement import NoisePlacementConfig
 from fedsynth.methods.registry import method
 
 _SUMS = {
     "ideal": "by an ideal sum: the simulation itself adds up, as a trusted third party would. That "
     "shows the result and not the protection; secure_sum=secagg has both.",
-    "secagg": "by SecAgg+ between the parties; who runs the curator must follow the protocol.",
+    "secagg": "by SecAgg+ between the parties; the server must follow the protocol.",
 }
 
 
-def warnings(config: ExperimentConfig) -> list[str]:
-    """A sentence for each."""
+def warnings(experiment: Experiment) -> list[str]:
+    """Remarks about a run that is allowed and deserves a caution, one sentence or more each."""
+    config = experiment.config
     said = [
         f"{name} is left out: it cannot release data={config.scenario.data}."
         for name in config.left_out
     ]
     said += config.omitted
     said += _users(config)
-    smallest = min(f.records for stage in scenario_stages(config.scenario) for f in stage.parties)
+    smallest = min(f.records for stage in experiment.stages for f in stage.parties)
     if config.run.unit == Unit.RECORD and config.run.delta > 1 / smallest:
         said.append(
             f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
@@ -50,7 +50,7 @@ def warnings(config: ExperimentConfig) -> list[str]:
         for name, cfg in config.methods.items()
         if isinstance(cfg, NoisePlacementConfig) and cfg.placement == NoisePlacement.DISTRIBUTED
     ]
-    said += _of_plans(config)
+    said += experiment.plan_warnings
     if config.run.noise_seed is not None:
         said.append(
             f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
@@ -64,14 +64,6 @@ def warnings(config: ExperimentConfig) -> list[str]:
     return said
 
 
-def _of_plans(config: ExperimentConfig) -> list[str]:
-    """What methods say of their own plans, each sentence once."""
-    jobs = [job for job in make_jobs(config, "") if job.seed == config.run.seed[0]]
-    return list(
-        dict.fromkeys(text for job in jobs for plan in plans(job) for text in plan.warnings)
-    )
-
-
 def _users(config: ExperimentConfig) -> list[str]:
     """What is to be known about users: where they are from, and what protects them."""
     said, run, scenario = list(config.found), config.run, config.scenario
@@ -83,7 +75,7 @@ def _users(config: ExperimentConfig) -> list[str]:
             f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
             "are exchanged in all records. That is this scenario's fault to be found."
         )
-    said += population.words(scenario)
+    said += user_partition.describe(scenario)
     if run.unit == Unit.USER:
         parties = scenario.parties
         said.append(

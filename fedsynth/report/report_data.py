@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dp_accounting import DpEvent
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan
 from fedsynth.evaluation.classical_classifiers import missing
 from fedsynth.experiment.config import ExperimentConfig
-from fedsynth.experiment.grid import plans
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import setting_in_words
 from fedsynth.experiment.scenario_config import dataset_info
@@ -93,11 +94,11 @@ def view_label(view: str) -> str:
     return view.replace("curator who", "server that").replace("curator", "server")
 
 
-def privacy_rows(jobs: list[Job]) -> list[PrivacyRow]:
+def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
     """Planned parameters and spending, one row per job, stage, party and view."""
     rows = []
     for job in jobs:
-        for plan in plans(job):
+        for plan in job.plans:
             for share in plan.parties:
                 for view, event in (share.views or {SERVER_VIEW: share.event}).items():
                     rows.append(
@@ -141,21 +142,17 @@ def evaluation_text(config: ExperimentConfig) -> str:
     return text
 
 
-def build_report_data(
-    config: ExperimentConfig, jobs: list[Job], command: str, notes: list[str]
-) -> ReportData:
+def build_report_data(experiment: Experiment, command: str, notes: Sequence[str]) -> ReportData:
     """Collect the texts and the planned privacy of a run.
 
     Args:
-        config: the configuration of the run.
-        jobs: all jobs of the run; privacy is that of the first seed.
+        experiment: the run; privacy is that of its first seed.
         command: the command that repeats the run.
         notes: remarks for the reader.
     """
-    run = config.run
-    one_seed = [job for job in jobs if job.seed == run.seed[0]]
+    config, run = experiment.config, experiment.config.run
+    budget = experiment.jobs[0].budget
     methods = [method(name) for name in run.method]
-    assumptions = {text: None for job in one_seed for plan in plans(job) for text in plan.assumes}
     return ReportData(
         title=config.about,
         scenario=Path(run.scenario).stem,
@@ -163,12 +160,12 @@ def build_report_data(
         dataset=config.scenario.data,
         setting=f"{setting_in_words(config.scenario)}; {evaluation_text(config)}",
         methods=tuple(MethodInfo(m.name, m.summary, m.source, m.private) for m in methods),
-        unit=jobs[0].budget.unit,
-        relation=jobs[0].budget.relation,
+        unit=budget.unit,
+        relation=budget.relation,
         accounting=run.accounting,
         delta=run.delta,
-        privacy=tuple(privacy_rows(one_seed)),
-        assumptions=tuple(assumptions),
+        privacy=tuple(privacy_rows(experiment.first_seed_jobs)),
+        assumptions=experiment.assumptions,
         noise_seed=run.noise_seed,
         command=command,
         notes=tuple(notes),

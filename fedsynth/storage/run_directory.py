@@ -79,6 +79,7 @@ class RunDirectory:
         for leftover in run.path.rglob(f".*{TEMPORARY_SUFFIX}"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
+        _rename_former_files(run.path)
         run.compact_metrics()
         return run
 
@@ -195,6 +196,11 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             (self.path / "disclosed").rmdir()
 
+    def files_of(self, folder: str) -> frozenset[str]:
+        """The names of all files below a folder, relative to the run directory."""
+        found = (path for path in (self.path / folder).rglob("*") if path.is_file())
+        return frozenset(path.relative_to(self.path).as_posix() for path in found)
+
     def has_release(self, name: str, stage: int) -> bool:
         """Whether this outcome is on disk."""
         return self._release(name, stage) is not None
@@ -218,6 +224,17 @@ class RunDirectory:
                 if path.is_file():
                     return path
         return None
+
+
+def _rename_former_files(path: Path) -> None:
+    """Give the server's files of a run of an earlier version their present names."""
+    former = path / "curator"
+    if not former.is_dir() or (path / SERVER).exists():
+        return
+    for old, new in (("verdict", "evaluation"), ("symptoms", "inversion_estimate")):
+        for file in former.glob(f"*/{old}-*.json"):
+            file.rename(file.with_name(file.name.replace(old, new, 1)))
+    former.rename(path / SERVER)
 
 
 def _component(name: str) -> str:

@@ -21,7 +21,6 @@ from fedsynth.cli.plan_table import (
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment.grid import plans
 from fedsynth.experiment.job import Job
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -41,7 +40,7 @@ def test_images_are_foreseen(name: str, world: str, tmp_path: Path, here: Engine
     mine = tiny_job(name, tmp_path / "run", world)
     release(mine, here)
     run = RunDirectory(Path(mine.out))
-    for stage, plan in enumerate(plans(mine)):
+    for stage, plan in enumerate(mine.plans):
         outcome = run.load_release(mine.name, stage + 1)
         assert isinstance(outcome, SyntheticSet)
         assert released_images(mine, plan) == pytest.approx(len(outcome.labels), rel=0.1)
@@ -60,9 +59,9 @@ def test_a_model_is_tested_once_and_not_trained(name: str, model: bool, tmp_path
 def test_real_data_are_counted_once_and_only_where_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "judging_seconds", lambda *_: 100.0)
-    monkeypatch.setattr(planning, "scorer_training_seconds", lambda *_: 7.0)
-    monkeypatch.setattr(planning, "quality_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(planning.cost_model, "evaluation_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(planning.cost_model, "scorer_training_seconds", lambda *_: 7.0)
+    monkeypatch.setattr(planning.cost_model, "quality_seconds", lambda *_: 1.0)
     calibrated = EvaluationConfig("G", classifier=("lda",))
     settings: Mapping[str, EvaluationConfig] = {"P": EvaluationConfig(), "G": calibrated}
     jobs = {

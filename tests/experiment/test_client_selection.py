@@ -15,8 +15,7 @@ from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
 from fedsynth.data.users import chosen_users
 from fedsynth.evaluation import deployed_model as deployed
-from fedsynth.experiment import scenario
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import scenario, user_partition
 from fedsynth.experiment.client_selection import ClientSelectionConfig
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.privacy.party_data import Records
@@ -32,7 +31,7 @@ def people(monkeypatch, tmp_path):
 
 def settled(world: ScenarioConfig, **options) -> ScenarioConfig:
     changed = {**(world.options or {}), **options}
-    return population.settle(dataclasses.replace(world, options=changed))[0]
+    return user_partition.resolve_source(dataclasses.replace(world, options=changed))[0]
 
 
 def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
@@ -67,7 +66,7 @@ def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
 @pytest.mark.parametrize("options", [{}, {"chosen": "high"}, {"accuracy": 0.6}])
 def test_the_users_are_those_of_a_plain_recomputation(people, options):
     world = settled(people, **options)
-    found = population._recruited(world)
+    found = user_partition._selected(world)
     users, accuracy, threshold = naive(world)
     assert found.parties.tolist() == users
     assert len(users) == world.parties > 0
@@ -76,32 +75,32 @@ def test_the_users_are_those_of_a_plain_recomputation(people, options):
     assert spread[0] < spread[-1], "a model that is alike for all would choose nobody in particular"
     for party, user in enumerate(users):
         images, labels = made().of(user)
-        images = 255 - images if population.flipped(world)[party] else images
+        images = 255 - images if user_partition.inverted_parties(world)[party] else images
         assert (party_records(world, party).images.numpy() == images).all()
         assert (party_records(world, party).labels.numpy() == labels).all()
 
 
 def test_flipped_users_are_among_those_of_low_accuracy(people):
     low, high = settled(people), settled(people, chosen="high")
-    assert population.flipped(low).sum() > population.flipped(high).sum()
+    assert user_partition.inverted_parties(low).sum() > user_partition.inverted_parties(high).sum()
 
 
 def test_the_coin_is_public_and_the_choice_reproducible(people):
     """From the seed alone, a process that has forgotten everything finds the same; a stored answer
     is one that is computed anew."""
     world = settled(people)
-    first = population._recruited(world)
-    flipped = population.flipped(world)
+    first = user_partition._selected(world)
+    flipped = user_partition.inverted_parties(world)
     coins = numpy_generator(world.partition_seed, "flip").random(USERS)
     assert flipped.tolist() == (coins[first.parties] < 0.5).tolist()
     forget()
-    from_disk = population._recruited(world)
+    from_disk = user_partition._selected(world)
     kept = list(Path(world.data_dir).glob("deployed/*.json"))
     assert kept
     for path in kept:
         path.unlink()
     forget()
-    anew = population._recruited(world)
+    anew = user_partition._selected(world)
     for other in (from_disk, anew):
         assert other.parties.tolist() == first.parties.tolist()
         assert other.threshold == first.threshold
@@ -109,7 +108,7 @@ def test_the_coin_is_public_and_the_choice_reproducible(people):
 
 def test_volunteers_are_no_parties_and_nobody_is_held_out_twice(people):
     world = settled(dataclasses.replace(people, holdout=30), joins="hidden")
-    found = population._recruited(world)
+    found = user_partition._selected(world)
     held = set(found.held.tolist())
     assert len(held) == 3
     assert not held & set(found.parties.tolist())
@@ -121,9 +120,9 @@ def test_hidden_users_take_part_and_say_nothing(people):
     """All who are asked are parties, with the numbers of records that they have; those who are not
     chosen hand in none."""
     public, hidden = settled(people), settled(people, joins="hidden")
-    chosen = set(population._recruited(public).parties.tolist())
-    found = population._recruited(hidden)
-    heard = population.heard(hidden)
+    chosen = set(user_partition._selected(public).parties.tolist())
+    found = user_partition._selected(hidden)
+    heard = user_partition.contributing_parties(hidden)
     assert set(found.parties[heard].tolist()) == chosen
     assert hidden.parties == found.asked > public.parties
     for info in scenario_stages(hidden)[0].parties:
@@ -139,20 +138,23 @@ def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
     order = chosen_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
     volunteers = order[:7]
     for flip in (0, 1):
-        stage = population.rehearsal(dataclasses.replace(world, parties=9), flip)
-        found = population._recruited(stage)
+        stage = user_partition.reference_scenario(dataclasses.replace(world, parties=9), flip)
+        found = user_partition._selected(stage)
         assert found.parties.tolist() == [*volunteers, *volunteers[:2]]
-        assert population.flipped(stage).tolist() == [bool(flip)] * 9
-        assert population.heard(stage).all()
+        assert user_partition.inverted_parties(stage).tolist() == [bool(flip)] * 9
+        assert user_partition.contributing_parties(stage).all()
     for options in ({"flip": 0.5}, {"chosen": "low", "rehearse": False}):
-        assert population.rehearsal(dataclasses.replace(people, options=options), 0) is None
-    assert "says nothing of users" in " ".join(population.words(stage))
+        assert (
+            user_partition.reference_scenario(dataclasses.replace(people, options=options), 0)
+            is None
+        )
+    assert "says nothing of users" in " ".join(user_partition.describe(stage))
 
 
 def test_fewer_parties_are_the_first_of_those_chosen(people):
-    everybody = population._recruited(settled(people)).parties
+    everybody = user_partition._selected(settled(people)).parties
     few = settled(dataclasses.replace(people, parties=2))
-    assert population._recruited(few).parties.tolist() == everybody[:2].tolist()
+    assert user_partition._selected(few).parties.tolist() == everybody[:2].tolist()
 
 
 @quick
@@ -187,7 +189,7 @@ def test_volunteers_and_others_are_everybody_once(users, share):
 )
 def test_what_cannot_be_is_told(people, options, message):
     with pytest.raises(UserError, match=message):
-        population.settle(dataclasses.replace(people, options=options))
+        user_partition.resolve_source(dataclasses.replace(people, options=options))
 
 
 def test_more_parties_than_are_chosen_are_refused(people):
@@ -197,11 +199,11 @@ def test_more_parties_than_are_chosen_are_refused(people):
 
 def test_a_reader_is_told_what_no_epsilon_covers(people):
     public, hidden = settled(people), settled(people, joins="hidden")
-    said = " ".join(population.words(public))
+    said = " ".join(user_partition.describe(public))
     assert f"{public.parties} of 17 users asked" in said
     assert "NO EPSILON HERE COVERS THAT BIT" in said
     assert "7 volunteers" in said
-    said = " ".join(population.words(hidden))
+    said = " ".join(user_partition.describe(hidden))
     assert "of 17 users asked 17 are parties" in said
-    assert str(int(population.heard(hidden).sum())) not in said.replace("17", "")
-    assert population.words(dataclasses.replace(people, options={"flip": 0.5})) == []
+    assert str(int(user_partition.contributing_parties(hidden).sum())) not in said.replace("17", "")
+    assert user_partition.describe(dataclasses.replace(people, options={"flip": 0.5})) == []

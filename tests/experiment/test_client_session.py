@@ -23,7 +23,7 @@ def test_other_settings_at_the_same_folder_are_charged_anew(here: Engine, tmp_pa
     tiny.release(jobs[0], here)
     ledger = jobs[0].party_folder(0) / "ledger.jsonl"
     paid = read_entries(ledger)
-    for name in ("releases", "curator"):
+    for name in ("releases", "server"):
         shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
     assert jobs[1].plan(0).of(0).event == jobs[0].plan(0).of(0).event
     with pytest.raises(PartyRefused, match="party 0 refuses"):

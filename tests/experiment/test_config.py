@@ -13,6 +13,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.evaluation.config import PRESETS as EVALUATIONS
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import PRESETS, budget, parse_overrides, resolve
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.experiment.warnings import warnings
@@ -213,7 +214,7 @@ def test_a_scenario_file_with_a_mistake_is_named_with_it(tmp_path, text, message
 )
 def test_what_is_allowed_and_deserves_a_word(words, said):
     config = run_of("data=shapes", "parties=10", "method=ldpdc", *words)
-    notes = warnings(config)
+    notes = warnings(Experiment.of(config))
     if said:
         assert len(notes) == 1
         assert re.search(said, notes[0])

@@ -10,13 +10,13 @@ import torch
 from instruments import Crash, Fuse
 from made_users import USERS, forget, world_of_users
 
+from fedsynth.cli.progress import Progress
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.inversion_detector import look, share_between
-from fedsynth.experiment import client_session, server_session
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import client_session, server_session, user_partition
+from fedsynth.experiment.inversion_estimate import EXTENSION
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries
@@ -34,7 +34,7 @@ def a_job(world, out: Path, **options) -> Job:
     world = dataclasses.replace(world, parties=6, options={**world.options, **options})
     settings = tiny.tiny_settings(method("gs_wgan"), {"subsets": 1, "steps": 3})
     budget = Budget(10.0, 1e-3, "user", accounting="rdp")
-    settled = population.settle(world)[0]
+    settled = user_partition.resolve_source(world)[0]
     return Job(
         "gs_wgan", settings, budget, 0, settled, tiny.EVALUATION["image"], str(out), noise_seed=7
     )
@@ -48,11 +48,11 @@ def metrics_of(folder: Path) -> dict[str, float]:
 @pytest.mark.parametrize("joins", ["public", "hidden"])
 def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     job = a_job(people, tmp_path / "run", joins=joins)
-    run = tiny.release_and_judge([job], here)
+    run = tiny.release_and_judge([job], here, [EXTENSION])
     found = metrics_of(run.path)
     willing = dataclasses.replace(people, options={**people.options, "joins": "public"})
-    chosen = set(population._recruited(willing).parties.tolist())
-    mine = [u for u in population._recruited(job.scenario).parties.tolist() if u in chosen]
+    chosen = set(user_partition._selected(willing).parties.tolist())
+    mine = [u for u in user_partition._selected(job.scenario).parties.tolist() if u in chosen]
     coins = numpy_generator(job.scenario.partition_seed, "flip").random(USERS)
     truth = sum(coins[user] < 0.5 for user in mine)
     assert found["users_heard_true"] == len(mine) > 0
@@ -77,7 +77,7 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
 
 def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
     job = a_job(people, tmp_path / "run", flip=0)
-    run = tiny.release_and_judge([job], here)
+    run = tiny.release_and_judge([job], here, [EXTENSION])
     assert not [name for name in metrics_of(run.path) if "inverted" in name or "affected" in name]
 
 
@@ -93,7 +93,7 @@ def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch)
     monkeypatch.setattr(client_session.Guard, "_add_noise", watched)
     job = a_job(people, tmp_path / "run", joins="hidden")
     tiny.release(job, here)
-    heard = population.heard(job.scenario)
+    heard = user_partition.contributing_parties(job.scenario)
     assert before_noise
     assert len({bool(heard[party]) for party in before_noise}) == 2
     for party, rows in before_noise.items():
@@ -113,7 +113,7 @@ def carry_out(job: Job, engine) -> None:
     forget()
     run = RunDirectory(Path(job.out))
     with Progress(silent=True) as progress:
-        Runner(run, engine, progress).execute([job], 1)
+        Runner(run, engine, progress, [EXTENSION]).execute([job], 1)
     run.compact_metrics()
 
 

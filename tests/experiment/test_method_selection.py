@@ -13,6 +13,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 from fedsynth.experiment import method_selection as groups
 from fedsynth.experiment.config import ExperimentConfig, budget, parse_overrides, resolve
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.method_selection import able
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
@@ -54,7 +55,7 @@ def test_whoever_is_not_in_it_is_named_with_the_reason(
 ) -> None:
     config = benchmark if word == groups.ONE_SHOT else run_of(f"method={word}")
     left = set(all_methods()) - set(config.run.method)
-    said = warnings(config)
+    said = warnings(Experiment.of(config))
     for name in left:
         assert [t for t in said if t.startswith(f"{name} is left out of method={word}: ")], name
     assert len([t for t in said if "is left out" in t]) == len(left)
@@ -132,7 +133,7 @@ def test_a_scenario_leaves_out_what_it_cannot_do_and_says_so():
     assert set(config.methods) == {
         name for name in classification().run.method if name in able(TABLES)
     }
-    assert any(note.startswith("psg is left out") for note in warnings(config))
+    assert any(note.startswith("psg is left out") for note in warnings(Experiment.of(config)))
     assert not classification().left_out
 
 

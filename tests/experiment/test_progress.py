@@ -1,123 +1,14 @@
-"""Progress: plain where there is no terminal, bars where there is one, files between processes."""
+"""Progress files of parties, and durations in words."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import pty
-import re
-import threading
 from pathlib import Path
 
 import pytest
 
 from fedsynth.experiment import progress as module
-from fedsynth.experiment.progress import (
-    PartyProgress,
-    Progress,
-    duration,
-    read_progress,
-    write_progress,
-)
-
-
-def play(display: Progress) -> None:
-    with display:
-        display.job("psg eps=10", 2)
-        display.job("dp_sgd [red]eps=1", 2)
-        for stage in (1, 2):
-            for done in range(0, 101, 10):
-                display.update("psg eps=10", stage, done, 100, spent=stage + done / 100)
-        display.update("dp_sgd [red]eps=1", 1, 30, 100)
-        display.update("dp_sgd [red]eps=1", 2, 0, 100, note="[bold]waiting")
-        display.message("a [blue]word")
-        display.evaluation("psg eps=10", 1, 3)
-        display.evaluation("psg eps=10", 3, 3)
-        display.evaluation("psg eps=10", 3, 3)  # asked again before the next thing has happened
-        display.finish("psg eps=10", "accuracy 0.9")
-
-
-def test_plain_progress_is_one_line_a_finished_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    stream = io.StringIO()
-    play(Progress(stream=stream))
-    text = stream.getvalue()
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
-    lines = [re.sub(r"in [\d.]+ s", "in T", line) for line in text.splitlines()]
-    assert lines == [
-        "psg eps=10: stage 1/2 done in T, epsilon spent 2",
-        "psg eps=10: stage 2/2 done in T, epsilon spent 3",
-        "dp_sgd [red]eps=1: stage 1/2 done in T",
-        "a [blue]word",
-        "psg eps=10: evaluation done, 3 classifiers",
-        "psg eps=10: accuracy 0.9",
-    ]
-
-
-def test_silence_is_silent() -> None:
-    stream = io.StringIO()
-    play(Progress(silent=True, stream=stream))
-    assert stream.getvalue() == ""
-
-
-def test_a_terminal_shows_bars_and_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    ours, theirs = pty.openpty()
-    seen: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while data := os.read(ours, 65536):
-                seen.append(data)
-        except OSError:  # how Linux says that the other side is closed
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(theirs, "w") as stream:
-        play(Progress(stream=stream))
-    reader.join(timeout=10)
-    os.close(ours)
-    text = b"".join(seen).decode()
-    assert "\x1b[" in text
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    for words in ("all jobs", "dp_sgd [red]eps=1", "stage 2/2", "[bold]waiting", "a [blue]word"):
-        assert words in plain
-    assert "psg eps=10: accuracy 0.9" in plain
-
-
-def test_many_threads_may_report() -> None:
-    stream = io.StringIO()
-    with Progress(stream=stream) as display:
-
-        def work(name: str) -> None:
-            display.job(name, 20)
-            for stage in range(1, 21):
-                for done in (0, 5, 10):
-                    display.update(name, stage, done, 10)
-            display.finish(name, "over")
-
-        threads = [threading.Thread(target=work, args=(f"job {i}",)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    lines = stream.getvalue().splitlines()
-    for i in range(8):
-        mine = [line for line in lines if line.startswith(f"job {i}: ")]
-        stages = [int(m[1]) for line in mine if (m := re.search(r"stage (\d+)/20", line))]
-        assert stages == list(range(1, 21))
-        assert mine[-1] == f"job {i}: over"
-    assert len(lines) == 8 * 21
-
-
-def test_time_left_follows_the_speed_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = module._Line("x", share=0.5)  # resumed halfway: the first half was not seen
-    assert line.left(100.0) == ""
-    line.share = 0.75
-    assert line.left(130.0) == "30 s left"
+from fedsynth.experiment.progress import PartyProgress, duration, read_progress, write_progress
 
 
 @pytest.mark.parametrize(

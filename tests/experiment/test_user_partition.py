@@ -11,9 +11,9 @@ from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.registry import DataSet
 from fedsynth.data.users import UserIndex, UserRecords
-from fedsynth.experiment import scenario
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import scenario, user_partition
 from fedsynth.experiment.config import resolve
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 
@@ -39,7 +39,12 @@ def people(monkeypatch):
     monkeypatch.setitem(datasets._registry, "made_people", known)
 
     def forget():
-        for cached in (population._counts, population._recruited, scenario_stages, party_records):
+        for cached in (
+            user_partition._counts,
+            user_partition._selected,
+            scenario_stages,
+            party_records,
+        ):
             cached.cache_clear()
 
     forget()
@@ -66,28 +71,30 @@ def test_every_party_is_one_user_with_all_that_user_has(people):
 
 
 def test_all_users_where_no_number_is_given(people):
-    world, said = population.settle(dataclasses.replace(people, parties=0))
+    world, said = user_partition.resolve_source(dataclasses.replace(people, parties=0))
     assert world.parties == 7
     assert said == ()
 
 
 def test_a_coin_for_each_user_says_who_is_flipped(people):
     world = dataclasses.replace(people, options={"flip": 0.5})
-    flipped = population.flipped(world)
+    flipped = user_partition.inverted_parties(world)
     assert 0 < flipped.sum() < 7
     for party in range(7):
         user = user_of(party_records(people, party))
         brightness = party_records(world, party).images.unique().tolist()
         assert brightness == [255 - 10 * user if flipped[party] else 10 * user]
     fewer = dataclasses.replace(world, parties=3)
-    assert (population.flipped(fewer) == flipped[:3]).all(), "a user is flipped or is not"
-    assert not population.flipped(people).any()
-    assert population.flipped(dataclasses.replace(world, options={"flip": 1})).all()
+    assert (user_partition.inverted_parties(fewer) == flipped[:3]).all(), (
+        "a user is flipped or is not"
+    )
+    assert not user_partition.inverted_parties(people).any()
+    assert user_partition.inverted_parties(dataclasses.replace(world, options={"flip": 1})).all()
 
 
 def test_whole_users_are_held_out_and_they_are_as_they_are(people):
     world = dataclasses.replace(people, parties=0, holdout=8, options={"flip": 1.0})
-    world, _ = population.settle(world)
+    world, _ = user_partition.resolve_source(world)
     held = scenario.test_records(world)
     away = {int(b) // 10 for b in held.images.unique()}
     parties = {user_of(party_records(world, p)) for p in range(world.parties)}
@@ -127,7 +134,7 @@ def test_the_configuration_names_the_set_that_was_found(people, monkeypatch):
 
 def test_a_source_is_for_the_set_that_has_sources(people):
     with pytest.raises(UserError, match="source=leaf is for data=emnist_users only"):
-        population.settle(dataclasses.replace(people, source="leaf"))
+        user_partition.resolve_source(dataclasses.replace(people, source="leaf"))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +153,8 @@ def test_a_run_that_cannot_be_is_refused(people, keys, message):
 
 
 def test_a_users_budget_says_so(people):
-    from fedsynth.experiment.grid import make_jobs
-
     keys = {"scenario": "emnist_users", "preset": "smoke", "data": "made_people", "parties": 4}
     config = resolve({**keys, "users_per_round": 2, "method": ["gs_wgan", "upper_bound"]})
-    jobs = make_jobs(config, "nowhere")
+    jobs = Experiment.of(config, "nowhere").jobs
     assert {job.budget.unit for job in jobs} == {"user"}
     assert Job.parse(jobs[0].text()).budget == jobs[0].budget

@@ -13,7 +13,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.data.registry import DataSet
 from fedsynth.data.users import UserIndex, UserRecords
 from fedsynth.evaluation import deployed_model as deployed
-from fedsynth.experiment import user_partition as population
+from fedsynth.experiment import user_partition
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 
 USERS, EACH = 24, 10
@@ -33,7 +33,12 @@ def made() -> UserRecords:
 
 def forget() -> None:
     """Forget what a process keeps of its users."""
-    for cached in (population._counts, population._recruited, scenario_stages, party_records):
+    for cached in (
+        user_partition._counts,
+        user_partition._selected,
+        scenario_stages,
+        party_records,
+    ):
         cached.cache_clear()
 
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsynth.cli.progress import Progress
 from fedsynth.core.enums import DataKind
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import client_session
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.progress import Progress
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
+from fedsynth.experiment.stage_extension import StageExtension
 from fedsynth.methods.method import Method
 from fedsynth.methods.registry import all_methods, method
 from fedsynth.privacy.accounting.events import flatten
@@ -119,12 +120,14 @@ def release(job: Job, engine: Engine) -> None:
     engine.run(job.text(), job.scenario.parties)
 
 
-def release_and_judge(jobs: Sequence[Job], engine: Engine) -> RunDirectory:
+def release_and_judge(
+    jobs: Sequence[Job], engine: Engine, extensions: Sequence[StageExtension] = ()
+) -> RunDirectory:
     """Run jobs to their end, with evaluation and books."""
     forget()
     run = RunDirectory.create(jobs[0].out)
     with Progress(silent=True) as progress:
-        Runner(run, engine, progress).execute(list(jobs), len(jobs))
+        Runner(run, engine, progress, extensions).execute(list(jobs), len(jobs))
     run.compact_metrics()
     return run
 

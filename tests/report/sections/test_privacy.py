@@ -11,7 +11,7 @@ from report_pages import Page, context, report_data
 
 from fedsynth.cli.plan_table import plan_table
 from fedsynth.experiment.config import resolve
-from fedsynth.experiment.grid import make_jobs
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.report.elements import Row
 from fedsynth.report.rendering import render_section
@@ -32,8 +32,8 @@ def planned(parties: int, **keys: object) -> tuple[ReportData, list[Job]]:
     keys = {"data": "shapes", "partition": "iid", "parties": parties, "epsilon": [3], **keys}
     keys = {"scenario": "iid_parties", "preset": "smoke", "method": ["gs_wgan"], **keys}
     config = resolve({**keys, "accounting": "rdp"})
-    jobs = make_jobs(config, "nowhere")
-    return build_report_data(config, jobs, "", []), jobs
+    experiment = Experiment.of(config, "nowhere")
+    return build_report_data(experiment, "", []), list(experiment.jobs)
 
 
 def spending(run: RunDirectory, data: ReportData) -> list[Spending]:
