@@ -87,7 +87,8 @@ def explain(model: nn.Module, shape: Sequence[int]) -> str:
 
 def row_norms(rows: Tensor) -> Tensor:
     """The L2 norm of each row over all its other dimensions, in float64 so that none overflows."""
-    return torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    return norms
 
 
 def clip_rows(rows: Tensor, bound: float) -> Tensor:

@@ -1,13 +1,13 @@
-"""Events to epsilon: tight, by Renyi orders, and in the words of the published papers.
+"""The epsilon of an event: tight, by Renyi orders, and by the conventions of published papers.
 
-`epsilon(event, delta)` is an upper bound that fedsynth can defend: dp-accounting's pessimistic
-privacy loss distribution (PLD), or the exact formula where all is Gaussian. Published conventions
-have names, so that a paper's number can be reproduced beside it; they are not always sound (a
-convention states what a paper computed, and `methods/` says where that falls short).
+Claim: `epsilon(event, delta)` is an upper bound, from dp-accounting's pessimistic privacy loss
+distribution (PLD), or from the exact formula where all mechanisms are unsampled Gaussians.
+Published conventions reproduce a paper's number beside it. They are not always sound: a convention
+states what a paper computed, and each method documents where that falls short.
 
-Neighbouring relation: `add_remove` (one record more or less) is what events are made for.
-`replace_one` is answered soundly from the same event: a swap is a removal and an addition, so pure
-Gaussians get twice the sensitivity, and everything else group privacy, 2e at (1 + exp(e)) delta(e).
+Relation: events are defined for `add_remove` (one record more or less). `replace_one` is bounded
+from the same event: a replacement is a removal and an addition, so that unsampled Gaussians have
+twice the sensitivity, and all else group privacy, 2e at (1 + exp(e)) delta(e).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 from dp_accounting import DpEvent
 from dp_accounting.pld import PLDAccountant
 
+from fedsynth.core.enums import Accounting, Relation
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.privacy.accounting.events import (
     ParallelDpEvent,
@@ -37,14 +38,13 @@ from fedsynth.privacy.accounting.events import (
 from fedsynth.privacy.accounting.gdp import check_delta, gdp_delta, gdp_epsilon
 from fedsynth.privacy.accounting.rdp import CONVENTIONS, WITHOUT_REPLACEMENT, Sampled, renyi_epsilon
 
-RELATIONS = ("add_remove", "replace_one")
-ACCOUNTANTS = ("pld", *CONVENTIONS)
+ACCOUNTANTS = (Accounting.PLD.value, *CONVENTIONS)
 _NO_NOISE = 1e-6  # a multiplier below this counts as none: epsilon would exceed 1e11
 
 
 @dataclass(frozen=True)
 class Epsilons:
-    """One event's epsilon, counted in several ways; `pld` is the one to state."""
+    """One event's epsilon by several accountants; `pld` is the one to state."""
 
     pld: float
     rdp: float
@@ -52,27 +52,40 @@ class Epsilons:
     rdp_classic: float
 
 
-def count(event: DpEvent, delta: float, relation: str = "add_remove") -> Epsilons:
-    """The event's epsilon side by side: tight, by dp-accounting's orders, and as papers count.
+def count(event: DpEvent, delta: float, relation: str = Relation.ADD_REMOVE) -> Epsilons:
+    """The event's epsilon by PLD, by dp-accounting's Renyi orders and by two paper conventions.
 
-    For `replace_one` only the tight count is known; the others are not-a-number.
+    For `replace_one` only PLD has an answer; the others are not-a-number.
     """
-    names = ("pld",) if relation == "replace_one" else ("pld", "rdp", "rdp_improved", "rdp_classic")
-    found = {name: epsilon(event, delta, name, relation) for name in names}
-    missing = dict.fromkeys(("rdp", "rdp_improved", "rdp_classic"), math.nan)
-    return Epsilons(**{**missing, **found})
+    values = {field.name: math.nan for field in fields(Epsilons)}
+    for name in ("pld",) if relation == Relation.REPLACE_ONE else tuple(values):
+        values[name] = epsilon(event, delta, name, relation)
+    return Epsilons(**values)
 
 
 def epsilon(
-    event: DpEvent, delta: float, accountant: str = "pld", relation: str = "add_remove"
+    event: DpEvent,
+    delta: float,
+    accountant: str = Accounting.PLD,
+    relation: str = Relation.ADD_REMOVE,
 ) -> float:
-    """An upper bound on the event's epsilon at `delta`; infinite for a disclosure."""
+    """An upper bound on the event's epsilon at `delta`; infinite for a disclosure.
+
+    Args:
+        event: A tree from the constructors of `accounting.events`.
+        delta: The probability of failure, strictly between 0 and 1.
+        accountant: "pld", or a convention of `accounting.rdp`.
+        relation: The neighbouring relation.
+
+    Raises:
+        UserError: The accountant or the relation is unknown, or they cannot count this event.
+    """
     check_delta(delta)
     if accountant not in ACCOUNTANTS:
         raise unknown("accountant", accountant, ACCOUNTANTS)
-    if relation not in RELATIONS:
-        raise unknown("neighbouring relation", relation, RELATIONS)
-    if relation == "replace_one" and accountant not in ("pld", "wor_bound"):
+    if relation not in tuple(Relation):
+        raise unknown("neighbouring relation", relation, [choice.value for choice in Relation])
+    if relation == Relation.REPLACE_ONE and accountant not in (Accounting.PLD, "wor_bound"):
         raise UserError(
             f"accountant={accountant} counts add_remove neighbours only; for relation=replace_one "
             "use accountant=pld."
@@ -81,15 +94,15 @@ def epsilon(
 
 
 def delta(event: DpEvent, epsilon: float) -> float:
-    """The smallest delta known for this epsilon (add_remove; PLD, exact for pure Gaussians)."""
+    """The smallest known delta at `epsilon`: add_remove, PLD, exact for unsampled Gaussians."""
     return max((_delta(s, epsilon, 1e-5) for s in _spendings(_key(event))), default=0.0)
 
 
 def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
-    """The same event by independent programs: dp-accounting's PLD and RDP, Opacus's RDP and PRV.
+    """The event's epsilon by independent programs: dp-accounting's PLD, Opacus's RDP and PRV.
 
-    Empty for events that Opacus has no word for (parallel branches, disclosures). PRV is its upper
-    bound, asked for an error of 0.01, or of 0.3% of epsilon where that is more.
+    Empty for events that Opacus cannot express (parallel branches, disclosures). PRV is its upper
+    bound at an error of 0.01, or of 0.3% of epsilon where that is more.
     """
     from opacus.accountants import PRVAccountant, RDPAccountant
 
@@ -110,16 +123,16 @@ def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
     return found
 
 
-# ---- what an event comes to: plain Gaussians in one number, sampled Gaussians in a bag ----
+# ---- an event's composition: unsampled Gaussians as one number, sampled ones as a counter ----
 
 
 @dataclass(frozen=True)
 class _Spending:
-    """One way through an event's parallel branches."""
+    """The mechanisms along one path through an event's parallel branches."""
 
-    mu2: float = 0.0  # sum of 1/sigma^2 over all Gaussians that see every record
-    sampled: Counter[Sampled] = field(default_factory=Counter)
-    disclosed: bool = False  # sampled: (kind, rate, sigma of all that shares the draw) -> times
+    mu2: float = 0.0  # sum of 1/sigma^2 over all unsampled Gaussians
+    sampled: Counter[Sampled] = field(default_factory=Counter)  # -> number of times
+    disclosed: bool = False
 
     def __add__(self, other: _Spending) -> _Spending:
         sampled = self.sampled + other.sampled
@@ -132,7 +145,7 @@ class _Spending:
         return _Spending(self.mu2 * n, sampled, self.disclosed)
 
     def within(self, other: _Spending) -> bool:
-        """Is this surely no more than `other`? Compares one kind of sampling at a time."""
+        """Whether this surely costs no more than `other`; compares one kind of sampling only."""
         if self.disclosed or other.disclosed:
             return other.disclosed
         if not self.sampled:
@@ -146,13 +159,13 @@ class _Spending:
 
 
 def _key(event: DpEvent) -> str:
-    """One text for all trees that spend the same, so that they get the same epsilon to the bit."""
+    """One text for all trees of the same cost, so that their epsilon is equal to the bit."""
     return to_text(unflatten(flatten(event)))
 
 
 @lru_cache(maxsize=4096)
 def _spendings(text: str) -> tuple[_Spending, ...]:
-    """Every way a record can be hit, without the ways that are surely not the worst."""
+    """All paths through the parallel branches, without those that are surely not the worst."""
     total: tuple[_Spending, ...] = (_Spending(),)
     whole, partitions = by_part(flatten(from_text(text)))
     choices = [[way.times(n) for way in _base(from_text(base))] for base, n in whole.items()]
@@ -194,7 +207,7 @@ def _base(event: DpEvent) -> list[_Spending]:
 
 
 def _sampled(kind: str, q: float, inner: _Spending) -> _Spending:
-    """Gaussians that share one draw are one Gaussian of the summed precision, then sampled."""
+    """Gaussians that share one sample are one Gaussian of the summed precision, then sampled."""
     if inner.disclosed:
         return inner
     if inner.sampled:
@@ -214,12 +227,12 @@ def _epsilon(text: str, delta: float, accountant: str, relation: str) -> float:
     ways = _spendings(text)
     if any(way.disclosed for way in ways):
         return math.inf
-    if accountant != "pld":
+    if accountant != Accounting.PLD:
         convention = CONVENTIONS[accountant]
         return max(
             (renyi_epsilon(way.mu2, way.sampled, delta, convention) for way in ways), default=0.0
         )
-    if relation == "add_remove":
+    if relation == Relation.ADD_REMOVE:
         return max(_pld_epsilon(way, delta) for way in ways)
     if not any(way.sampled for way in ways):
         return gdp_epsilon(2 * math.sqrt(max(way.mu2 for way in ways)), delta)
@@ -262,12 +275,12 @@ def _pld_epsilon(way: _Spending, delta: float) -> float:
 
 
 def _interval(way: _Spending, delta: float) -> float:
-    """How finely to cut the privacy loss, so that rounding up adds a few 1e-4 of epsilon.
+    """The discretisation interval of the privacy loss at which rounding adds a few 1e-4 of epsilon.
 
     Rounding adds at most interval^2 / 4 to the variance of each step's loss. If the total loss is
     near normal with deviation s, then epsilon is about s^2/2 + z s with z = sqrt(2 log(1/delta)),
-    which says what variance may be added. A power of two, so that near events share an interval,
-    and never so fine that one step's losses are cut into more than about a million pieces.
+    which bounds the variance that may be added. A power of two, so that similar events share an
+    interval, and never so small that one step's losses have more than about a million values.
     """
     rough = max(renyi_epsilon(way.mu2, way.sampled, delta, CONVENTIONS["rdp"]), 1e-9)
     z = math.sqrt(2 * math.log(1 / delta))
@@ -284,7 +297,9 @@ def _pld(way: _Spending, interval: float) -> Any:
 
 @lru_cache(maxsize=8)
 def _pld_of(mu2: float, sampled: frozenset[tuple[Sampled, int]], interval: float) -> Any:
-    accountant = PLDAccountant(value_discretization_interval=interval)
+    accountant = PLDAccountant(
+        dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval
+    )
     for (kind, q, sigma), n in sorted(sampled):
         if kind != "poisson":
             raise UserError(WITHOUT_REPLACEMENT)

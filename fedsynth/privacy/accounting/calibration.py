@@ -1,4 +1,8 @@
-"""Noise for a budget: the smallest multiplier whose epsilon is surely within it."""
+"""The smallest noise multiplier for a budget.
+
+`dp_accounting.calibrate_dp_mechanism` answers the same question; this search starts from the quick
+Renyi answer, so that it needs few of the slow tight counts.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from functools import lru_cache
 from dp_accounting import DpEvent
 from scipy.optimize import brentq
 
+from fedsynth.core.enums import Accounting, Relation
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting import accountant as accounting
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
@@ -25,13 +30,24 @@ def noise_multiplier(
     make_event: Callable[[float], DpEvent],
     epsilon: float,
     delta: float,
-    accountant: str = "pld",
-    relation: str = "add_remove",
+    accountant: str = Accounting.PLD,
+    relation: str = Relation.ADD_REMOVE,
 ) -> float:
     """The smallest sigma for which `make_event(sigma)` costs at most `epsilon`.
 
-    Rounded up by at most `PRECISION`: the epsilon of the very number returned has been computed
-    and is within the target. `make_event` must cost less as sigma grows.
+    Claim: the epsilon of the returned number itself has been computed and is within the target.
+    Assumption: the cost of `make_event` falls as sigma grows.
+    Consequence: the answer is rounded up by at most `PRECISION`.
+
+    Args:
+        make_event: The event for a noise multiplier.
+        epsilon: The target, positive and finite.
+        delta: The delta at which epsilon is counted.
+        accountant: "pld", or a convention of `accounting.rdp`.
+        relation: The neighbouring relation.
+
+    Raises:
+        UserError: No multiplier meets the target, or nearly every one does.
     """
     if not 0 < epsilon < math.inf:
         raise UserError(
@@ -49,12 +65,12 @@ def noise_multiplier(
         return excess
 
     start, step = 0.0, math.log(2)
-    if accountant == "pld":
+    if accountant == Accounting.PLD:
         # Renyi accounting is quick and lies a little above the tight count: begin at its answer.
-        quick = excess_by("rdp", "add_remove")
+        quick = excess_by(Accounting.RDP, Relation.ADD_REMOVE)
         low, high = _bracket(quick, start, step)
         start = float(brentq(quick, low, high, xtol=1e-3))
-        step = 0.05 if relation == "add_remove" else step
+        step = 0.05 if relation == Relation.ADD_REMOVE else step
     excess = excess_by(accountant, relation)
     low, high = _bracket(excess, start, step)
     best = float(brentq(excess, low, high, xtol=PRECISION / 4))
@@ -69,9 +85,9 @@ def poisson_gaussian_multiplier(
     steps: int,
     epsilon: float,
     delta: float,
-    accountant: str = "pld",
+    accountant: str = Accounting.PLD,
     *,
-    relation: str = "add_remove",
+    relation: str = Relation.ADD_REMOVE,
 ) -> float:
     """Sigma for `steps` Gaussian mechanisms, each on its own Poisson sample of rate `q`."""
     return noise_multiplier(
@@ -85,12 +101,15 @@ def poisson_gaussian_multiplier(
 
 @lru_cache(maxsize=1024)
 def gaussian_mu(
-    epsilon: float, delta: float, accountant: str = "pld", relation: str = "add_remove"
+    epsilon: float,
+    delta: float,
+    accountant: str = Accounting.PLD,
+    relation: str = Relation.ADD_REMOVE,
 ) -> float:
-    """The mu that Gaussian mechanisms may spend together: the root of the sum over all of them of
-    1 / sigma^2, whatever their number. Exact for the tight count."""
-    if accountant == "pld":
-        return gdp_mu(epsilon, delta) / (1 if relation == "add_remove" else 2)
+    """The mu that all Gaussian mechanisms may spend together: the root of the sum of 1 / sigma^2
+    over all of them, whatever their number. Exact for the tight count."""
+    if accountant == Accounting.PLD:
+        return gdp_mu(epsilon, delta) / (1 if relation == Relation.ADD_REMOVE else 2)
     return 1 / noise_multiplier(gaussian, epsilon, delta, accountant, relation)
 
 

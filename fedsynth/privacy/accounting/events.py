@@ -1,8 +1,9 @@
-"""What a release costs, written down: constructors, JSON and containment of privacy events.
+"""Privacy events: types, constructors, the stored JSON form, and the flattening of trees.
 
-An event is a tree of `dp_accounting` events and says what was done, not what it is worth;
-`privacy.accounting` turns it into an epsilon. Neighbouring data sets differ in one record, added or
-removed, and a noise multiplier is the noise's standard deviation over the L2 sensitivity for that.
+An event is a tree of `dp_accounting` events. It records the mechanisms that were used and not an
+epsilon; `accounting.accountant` computes that. Neighbouring data sets differ in one record, added
+or removed, and a noise multiplier is the noise's standard deviation over the L2 sensitivity for
+that relation.
 
 >>> describe(repeated(poisson(0.0214, gaussian(0.81)), 300))
 '300 x Poisson(q=0.0214) of Gaussian(sigma=0.81)'
@@ -22,9 +23,38 @@ import dp_accounting as dp
 from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError, unknown
-from fedsynth.privacy.accounting.event_types import OnePartDpEvent, ParallelDpEvent
 
-Flat = Counter[str]  # canonical text of a base event -> how often it happened
+Flat = Counter[str]
+"""The number of times that each base event happened, by its canonical text."""
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ParallelDpEvent(DpEvent):  # type: ignore[misc]
+    """Each record lies in one part of a fixed partition of the data; part i pays `events[i]`.
+
+    Claim: adding or removing a record touches no other part, so that the cost is the worst branch
+    and not the sum.
+    Assumption: the part of a record is a property of that record alone, for example its class.
+    Equal parallel events, in one tree or one ledger, are taken to cut the data the same way: name
+    the parts in the same order every time.
+    """
+
+    events: Sequence[DpEvent]
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class OnePartDpEvent(DpEvent):  # type: ignore[misc]
+    """`event`, on part number `part` of a fixed partition into `parts` parts called `partition`.
+
+    Claim: events on different parts of one partition cost as much as the worst part and not as the
+    sum, so that a ledger can charge part by part.
+    Assumption: as for `ParallelDpEvent`.
+    """
+
+    partition: str
+    part: int
+    parts: int
+    event: DpEvent
 
 
 def gaussian(sigma: float) -> DpEvent:
@@ -33,17 +63,17 @@ def gaussian(sigma: float) -> DpEvent:
 
 
 def poisson(q: float, event: DpEvent) -> DpEvent:
-    """`event` on a sample in which each record is present independently with probability `q`.
+    """`event` on a Poisson sample: each record is present independently with probability `q`.
 
-    Everything inside shares one draw: 32 Gaussians inside cost far more than 32 of these.
+    All events inside share one sample: 32 Gaussians inside cost far more than 32 of these.
     """
     return dp.PoissonSampledDpEvent(_number("sampling rate q", q, 0.0, 1.0), event)
 
 
 def without_replacement(records: int, sample: int, event: DpEvent) -> DpEvent:
-    """`event` on `sample` of `records` records, drawn afresh without replacement.
+    """`event` on a fresh sample of `sample` of `records` records without replacement.
 
-    Only the published `wor_bound` convention counts this; fedsynth itself samples by `poisson`.
+    Only the published convention `wor_bound` counts this; fedsynth itself samples by `poisson`.
     """
     if _count("records", records) < _count("sample", sample):
         raise UserError(f"cannot draw {sample} of {records} records without replacement.")
@@ -75,17 +105,21 @@ def one_part(partition: str, part: int, parts: int, event: DpEvent) -> DpEvent:
 
 
 def disclosed() -> DpEvent:
-    """Something private was shown as it is: epsilon is infinite."""
+    """A disclosure of private data without noise: epsilon is infinite."""
     return dp.NonPrivateDpEvent()
 
 
 def nothing() -> DpEvent:
-    """No private data was touched: epsilon is zero."""
+    """No use of private data: epsilon is zero."""
     return dp.NoOpDpEvent()
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
-    """The event as plain JSON data; `from_json` gives it back, floats to the last bit."""
+    """The event as JSON data, the form in ledgers; `from_json` restores it to the last bit.
+
+    Raises:
+        UserError: The tree holds an event that no constructor of this module makes.
+    """
     match event:
         case dp.GaussianDpEvent():
             fields: dict[str, Any] = {"sigma": float(event.noise_multiplier)}
@@ -136,7 +170,11 @@ _FIELDS: Mapping[str, frozenset[str]] = {
 
 
 def from_json(data: Mapping[str, Any]) -> DpEvent:
-    """The event that `to_json` wrote; anything else is refused with what is wrong about it."""
+    """The event that `to_json` wrote.
+
+    Raises:
+        UserError: The data is not an event; the text names the offending field.
+    """
     if not isinstance(data, Mapping) or "type" not in data:
         raise UserError(f'an event is a JSON object with a "type", not {data!r}.')
     kind = data["type"]
@@ -175,10 +213,10 @@ def from_text(text: str) -> DpEvent:
 
 
 def flatten(event: DpEvent) -> Flat:
-    """How often each base event happened, whatever the tree's grouping and order.
+    """The number of times of each base event, independent of the tree's grouping and order.
 
-    Base events are Gaussians, disclosures, samplings (with all that shares their draw inside),
-    parallel events, and these on one part. Two trees with one flattening are the same spending.
+    Base events are Gaussians, disclosures, samplings (with all events that share their sample),
+    parallel events, and these on one part. Two trees with the same flattening cost the same.
     """
     match event:
         case dp.SelfComposedDpEvent():
@@ -195,20 +233,15 @@ def flatten(event: DpEvent) -> Flat:
 
 
 def unflatten(flat: Flat) -> DpEvent:
-    """A tree that spends exactly this; the same for equal counters."""
+    """A tree of exactly these events; the same tree for equal counters."""
     parts = [from_text(t) if n == 1 else repeated(from_text(t), n) for t, n in sorted(flat.items())]
     if not parts:
         return nothing()
     return parts[0] if len(parts) == 1 else composed(parts)
 
 
-def contained(part: DpEvent, whole: DpEvent) -> bool:
-    """Is every spending of `part` foreseen in `whole`, as often or more?"""
-    return flatten(part) <= flatten(whole)
-
-
 def describe(event: DpEvent) -> str:
-    """The event in words, for people: numbers are rounded to four digits."""
+    """The event in words, with numbers rounded to four digits."""
     whole, partitions = by_part(flatten(event))
     words = [_words(from_text(t), n) for t, n in sorted(whole.items())]
     for (_, number), parts in partitions.items():
@@ -248,9 +281,10 @@ def _flatten_sample(event: dp.PoissonSampledDpEvent | dp.SampledWithoutReplaceme
 
 
 def _flatten_parallel(event: ParallelDpEvent) -> Flat:
-    """n times in every branch is n times the whole, and equal branches are no choice.
+    """Take common repetitions out of the branches; equal branches are one event.
 
-    Branches keep their places: part 0 paying a lot and part 1 little is not the other way round.
+    Branches keep their positions: part 0 with a large and part 1 with a small event differ from the
+    reverse.
     """
     branches = [flatten(e) for e in event.events]
     if all(flat == branches[0] for flat in branches):
@@ -261,7 +295,7 @@ def _flatten_parallel(event: ParallelDpEvent) -> Flat:
 
 
 def _flatten_part(event: OnePartDpEvent) -> Flat:
-    """Base by base, so that charges of one part add up; the only part is the whole."""
+    """Distribute the part over its base events, so that charges of one part add up."""
     inner, place = flatten(event.event), (event.partition, event.part, event.parts)
     if event.parts == 1:
         return inner
@@ -269,8 +303,12 @@ def _flatten_part(event: OnePartDpEvent) -> Flat:
 
 
 def by_part(flat: Flat) -> tuple[Flat, dict[tuple[str, int], dict[int, Flat]]]:
-    """What hits every record, and for each partition (its name and number of parts) what hits the
-    records of one part, by part."""
+    """Split a flattening into the events on all records and those on parts.
+
+    Returns:
+        The events on all records; and per partition (its name and number of parts) the events on
+        each part.
+    """
     whole: Flat = Counter()
     partitions: dict[tuple[str, int], dict[int, Flat]] = {}
     for text, n in sorted(flat.items()):

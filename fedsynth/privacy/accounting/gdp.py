@@ -15,7 +15,7 @@ from fedsynth.core.errors import UserError
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a delta that promises nothing or cannot be had."""
+    """Refuse a delta outside (0, 1)."""
     if not 0 < delta < 1:
         raise UserError(f"delta must lie strictly between 0 and 1, not {delta!r}.")
 

@@ -1,7 +1,14 @@
 """Renyi divergences of sampled Gaussians, and the conventions that turn them into epsilon.
 
 The conventions are those of the published papers, by name, so that their numbers can be reproduced
-to the last printed digit; `privacy.accounting` decides what may be counted with which.
+to the last printed digit; `accounting.accountant` decides which events each of them may count.
+
+The divergences are computed here and not by a library. At fractional orders
+dp-accounting 0.6 adds up a series of alternating signs as if all were positive, which is sound but
+up to half too large at orders near 1, or does not converge (q = 0.5, sigma = 0.7); Opacus 1.6 loses
+digits by cancellation (2e-5 at q = 1e-4). The quadrature below agrees with adaptive integration to
+1e-14. Noise multipliers are calibrated to these numbers, so
+that other last digits would also change published noise. Tests compare with both libraries.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ WITHOUT_REPLACEMENT = (
 
 @dataclass(frozen=True)
 class Convention:
-    """A way to turn Renyi divergences into epsilon: which orders, and which conversion."""
+    """A conversion of Renyi divergences into epsilon: its orders and its formula."""
 
     orders: tuple[float, ...]
     improved: bool = True  # log((a-1)/a) - log(a)/(a-1) better than the classic conversion
@@ -90,7 +97,8 @@ def _sampled_renyi(kind: str, q: float, sigma: float, orders: tuple[float, ...])
     if not whole.all():
         log_moment[~whole] = _log_moment_fraction(q, sigma, array[~whole])
     unsampled = array / (2 * sigma**2)
-    return np.minimum(np.maximum(log_moment, 0.0) / (array - 1), unsampled)
+    divergence: np.ndarray = np.minimum(np.maximum(log_moment, 0.0) / (array - 1), unsampled)
+    return divergence
 
 
 def _log_moment_whole(kind: str, q: float, sigma: float, orders: np.ndarray) -> np.ndarray:

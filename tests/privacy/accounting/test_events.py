@@ -6,6 +6,7 @@ from collections import Counter
 
 import dp_accounting as dp
 import pytest
+from dp_accounting import DpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import (
     by_part,
     composed,
-    contained,
     describe,
     disclosed,
     flatten,
@@ -68,6 +68,11 @@ def test_flatten_counts_and_forgets_grouping(a, b, n):
     assert flatten(unflatten(both)) == both
     assert to_text(unflatten(both)) == to_text(unflatten(flatten(composed([b, a]))))
     assert all(count > 0 for count in both.values())
+
+
+def contained(part: DpEvent, whole: DpEvent) -> bool:
+    """The comparison by which a ledger accepts less than an affordable event."""
+    return flatten(part) <= flatten(whole)
 
 
 @settings(max_examples=60)
