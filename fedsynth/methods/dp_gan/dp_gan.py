@@ -1,14 +1,14 @@
-"""DP-GAN: one Wasserstein GAN a class, its critic trained by DP-SGD at home, all of them released.
+"""DP-GAN: a Wasserstein GAN per party and class, its critic trained by DP-SGD, and released.
 
 Xie et al.: "Differentially Private Generative Adversarial Network", 2018, in the form of DP-MERF's
 repository: a generator and a critic for every class, critic weights clipped to .01, the gradient of
-a record clipped to .01 and noised, RMSprop, five critic steps a generator step.
+a record clipped to .01 and noised, RMSprop, five critic steps per generator step.
 
-Put right: classes are disjoint, so a record pays for its own class alone (the published count adds
-up all classes: `paper_event`). Published noise is relative to 2C, for neighbours that swap a
-record; with one added or removed a sum moves by C, so the same noise is twice the multiplier. The
-critics' gradients on generated images have no record in them and no noise. Samples are Poisson
-samples of the class, whose number of records is taken for public.
+Departures. Classes are disjoint, so a record is charged for its own class only (the published count
+adds up all classes: `paper_event`). Published noise is relative to 2C, for neighbours that replace
+a record; if one is added or removed a sum moves by C, so the same noise is twice the multiplier.
+The critics' gradients on generated images contain no record and get no noise. Batches are Poisson
+samples of the class, whose number of records is assumed to be public.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repe
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.subsets import ClassSubset
 
-AS_WIDE = 16  # a step of a critic takes as long as one of a ConvNet of this width
+COST_AS_CONVNET_WIDTH = 16  # a critic step takes as long as one of a ConvNet of this width
 
 
 @dataclass(frozen=True)
 class DPGANConfig:
-    """DP-GAN's settings; the defaults are the published ones."""
+    """Settings of DP-GAN; the defaults are the published ones."""
 
     epochs: int = setting(20, "passes of a critic over the records of a class", at_least=1)
     batch: int = setting(
-        64, "expected size of a batch, up to a factor of 1.41 (few rates, few noises)", at_least=1
-    )
+        64, "expected size of a batch, up to a factor of 1.41 (few different sampling rates)",
+        at_least=1,
+    )  # fmt: skip
     clip: float = setting(0.01, "bound C on a record's gradient", above=0)
     weights: float = setting(0.01, "bound on every weight of a critic", above=0)
     noise: float | None = setting(
         None, "noise multiplier (published: 2.82); none: what the budget allows", above=0
     )
-    rate: float = setting(5e-5, "RMSprop's learning rate", above=0)
-    critic_steps: int = setting(5, "critic steps a generator step", at_least=1)
+    learning_rate: float = setting(5e-5, "RMSprop's learning rate", above=0, formerly="rate")
+    critic_steps: int = setting(5, "critic steps per generator step", at_least=1)
     latent: int = setting(100, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(1024, "units of the generator's widest layer", at_least=8)
-    spc: int = setting(6000, "images a class drawn from the generators", at_least=1)
+    spc: int = setting(6000, "images per class drawn from the generators", at_least=1)
 
     def sampling_rate(self, records: int) -> float:
-        """Probability that a record enters a batch, for a class of so many: a power of 1.41."""
+        """The probability that a record of a class of this size enters a batch: a power of 1.41."""
         return float(min(1.0, 2 ** (math.ceil(2 * math.log2(self.batch / records)) / 2)))
 
     def steps(self, info: PartyInfo) -> int:
-        """Critic steps for every class of a party."""
+        """The number of critic steps for every class of a party."""
         mean = info.records // len(info.class_counts)
         return self.epochs * max(1, mean // self.batch)
 
@@ -72,7 +73,7 @@ class DPGANConfig:
 
 
 class DPGAN(GeneratorRelease[DPGANConfig]):
-    """One-shot: a generator a class and party."""
+    """One generator per class and party, released once."""
 
     name = "dp_gan"
     summary = "One Wasserstein GAN a class, its critic trained by DP-SGD"
@@ -80,41 +81,18 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     Config = DPGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"hidden": 16, "latent": 4, "batch": 8, "rate": 1e-3, "critic_steps": 1},
-        "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "rate": 1e-3},
-        "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "rate": 5e-4},
+        "test": {"hidden": 16, "latent": 4, "batch": 8, "learning_rate": 1e-3, "critic_steps": 1},
+        "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
+        "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "learning_rate": 5e-4},
         "paper": {},
     }
 
     def plan(self, cfg: DPGANConfig, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):
             weights = sum(p.numel() for p in cfg.generator(stage.data.shape).parameters())
-        parties = tuple(self._share(cfg, stage, info, budget, weights) for info in stage.parties)
+        parties = tuple(_party_plan(cfg, stage, info, budget, weights) for info in stage.parties)
         assumes = ("the number of records of each class at each party",)
         return Plan(self.name, stage, budget, parties, assumes=assumes)
-
-    @staticmethod
-    def _share(
-        cfg: DPGANConfig, stage: Stage, info: PartyInfo, budget: Budget, weights: int
-    ) -> PartyPlan:
-        steps = cfg.steps(info)
-        of_all = {c: _step(cfg, info, c, budget) for c in sorted(info.class_counts)}
-        published = [
-            repeated(poisson(q, gaussian(noise / 2)), steps) for q, noise in of_all.values()
-        ]
-        return PartyPlan(
-            info.party,
-            info.records,
-            composed(
-                [repeated(_event(stage, c, q, noise), steps) for c, (q, noise) in of_all.items()]
-            ),
-            sampling_rate=max(q for q, _ in of_all.values()),
-            steps=steps * len(of_all),
-            noise_multiplier=max(noise for _, noise in of_all.values()),
-            paper_event=composed(published),
-            bytes_up=4 * weights * len(of_all),
-            cost=(ComputeCost("train", AS_WIDE, cfg.batch, steps * len(of_all)),),
-        )
 
     def network(self, cfg: DPGANConfig, plan: Plan, party: int, *key: object) -> PerClassGenerators:
         shape, held = plan.stage.data.shape, plan.info(party).class_counts
@@ -122,56 +100,56 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
             return PerClassGenerators([cfg.generator(shape) for _ in held])
 
     def party(self, ctx: PartyContext[DPGANConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        info, stage = private.info, plan.stage
-        steps, device = cfg.steps(info), guard.device
-        key = (request.numbers["seed"], self.name, stage.index, info.party)
-        whole = self.network(cfg, plan, info.party, *key, "generators").to(device)
-        for net, name in zip(whole.nets, sorted(info.class_counts), strict=True):
-            pair = _Pair(cfg, stage, net, (*key, name), device)
-            q, noise = _step(cfg, info, name, plan.budget)
-            event = _event(stage, name, q, noise)
+        """Train one GAN per class on Poisson samples of its records; release the generators."""
+        cfg, key, counts = ctx.config, ctx.random_key(request), ctx.info.class_counts
+        steps = cfg.steps(ctx.info)
+        generators = self.network(cfg, ctx.plan, ctx.party, *key, "generators").to(ctx.device)
+        for generator, label in zip(generators.nets, sorted(counts), strict=True):
+            gan = _ClassGAN(cfg, ctx.dataset.shape, generator, (*key, label), ctx.device)
+            q, noise = _rate_and_noise(cfg, ctx.info, label, ctx.plan.budget)
             mechanism = ClippedGradientSum(
-                model=pair.critic,
+                model=gan.critic,
                 inputs=lambda pixels, _: pixels.flatten(1),
                 loss=real_loss,
                 clip=cfg.clip,
                 noise_multiplier=noise,
                 sampling_rate=q,
-                subset=ClassSubset(name, stage.data.classes),
+                subset=ClassSubset(label, ctx.dataset.classes),
             )
-            with guard.reserve(event, steps, f"class {name}"):
-                for step in private.rounds(steps, pair.state, f"class-{name}"):
-                    sums = guard.apply(mechanism, private, call=step)
-                    expected = q * info.class_counts[name]
-                    pair.step(step, [total / expected for total in sums])
-        return self.release_generator(guard, whole)
+            event = _step_event(ctx.plan.stage, label, q, noise)
+            with ctx.guard.reserve(event, steps, f"class {label}"):
+                for step in ctx.data.rounds(steps, gan.state, f"class-{label}"):
+                    sums = ctx.guard.apply(mechanism, ctx.data, call=step)
+                    expected_batch = q * counts[label]
+                    gan.step(step, [total / expected_batch for total in sums])
+        return self.release_generator(ctx.guard, generators)
 
 
 class PerClassGenerators(nn.Module):
-    """Generators of single classes as one: labels (positions) say whose turn it is."""
+    """Generators of single classes as one generator: class indices select among them."""
 
     def __init__(self, nets: list[nn.Module]) -> None:
         super().__init__()
         self.nets = nn.ModuleList(nets)
 
-    def forward(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Images of these codes and labels."""
-        chosen = [torch.nonzero(labels == place).flatten() for place in range(len(self.nets))]
+    def forward(self, latents: Tensor, class_indices: Tensor) -> Tensor:
+        """The images of these latents and class indices."""
+        rows = [torch.nonzero(class_indices == c).flatten() for c in range(len(self.nets))]
         parts = [
-            net(codes[mine], labels[mine]) for net, mine in zip(self.nets, chosen, strict=True)
+            net(latents[chosen], class_indices[chosen])
+            for net, chosen in zip(self.nets, rows, strict=True)
         ]
         images = torch.cat(parts)
-        return torch.empty_like(images).index_copy_(0, torch.cat(chosen), images)
+        return torch.empty_like(images).index_copy_(0, torch.cat(rows), images)
 
 
-class _Pair:
+class _ClassGAN:
     """Generator and critic of one class."""
 
     def __init__(
         self,
         cfg: DPGANConfig,
-        stage: Stage,
+        shape: Shape,
         generator: nn.Module,
         key: tuple[object, ...],
         device: torch.device,
@@ -179,51 +157,78 @@ class _Pair:
         self.cfg, self.generator, self.key, self.device = cfg, generator, key, device
         sizes = (cfg.hidden // 2, cfg.hidden // 4)
         with default_seed(*key, "critic"):
-            self.critic = mlp_discriminator(math.prod(stage.data.shape), sizes).to(device)
-        self.of_critic = torch.optim.RMSprop(self.critic.parameters(), cfg.rate)
-        self.of_generator = torch.optim.RMSprop(generator.parameters(), cfg.rate)
+            self.critic = mlp_discriminator(math.prod(shape), sizes).to(device)
+        self.critic_optimiser = torch.optim.RMSprop(self.critic.parameters(), cfg.learning_rate)
+        self.generator_optimiser = torch.optim.RMSprop(generator.parameters(), cfg.learning_rate)
 
     @property
     def state(self) -> dict[str, object]:
-        """What a checkpoint must keep."""
-        optimisers = {"of critic": self.of_critic, "of generator": self.of_generator}
-        return {"critic": self.critic, "generator": self.generator, **optimisers}
+        """The state that a checkpoint holds."""
+        return {
+            "critic": self.critic,
+            "generator": self.generator,
+            "of critic": self.critic_optimiser,
+            "of generator": self.generator_optimiser,
+        }
 
-    def _images(self, number: int, *purpose: object) -> Tensor:
-        cfg = self.cfg
-        codes = uniform_latents(cfg.batch, cfg.latent, torch_generator(*self.key, number, *purpose))
-        labels = torch.zeros(cfg.batch, dtype=torch.int64)
-        images: Tensor = self.generator.train()(codes.to(self.device), labels.to(self.device))
-        return images.flatten(1)
-
-    def step(self, number: int, real: list[Tensor]) -> None:
-        """One step of the critic, given its noised mean gradient on real records; and, every so
-        often, one of the generator."""
+    def step(self, number: int, real_gradient: list[Tensor]) -> None:
+        """Update the critic with its noised mean gradient on records and, every `critic_steps`, the
+        generator."""
         cfg = self.cfg
         weights: list[Tensor] = list(self.critic.parameters())
         with torch.no_grad():
             images = self._images(number)
-        fake = torch.autograd.grad(self.critic(images).mean(), weights)
-        for weight, one, other in zip(weights, real, fake, strict=True):
-            weight.grad = one + other
-        self.of_critic.step()
+        fake_gradient = torch.autograd.grad(self.critic(images).mean(), weights)
+        for weight, real, fake in zip(weights, real_gradient, fake_gradient, strict=True):
+            weight.grad = real + fake
+        self.critic_optimiser.step()
         with torch.no_grad():
             torch._foreach_clamp_min_(weights, -cfg.weights)
             torch._foreach_clamp_max_(weights, cfg.weights)
         if (number + 1) % cfg.critic_steps == 0:
-            self.of_generator.zero_grad()
+            self.generator_optimiser.zero_grad()
             (-self.critic(self._images(number, "generator")).mean()).backward()
-            self.of_generator.step()
+            self.generator_optimiser.step()
+
+    def _images(self, number: int, *purpose: object) -> Tensor:
+        cfg, generator = self.cfg, torch_generator(*self.key, number, *purpose)
+        latents = uniform_latents(cfg.batch, cfg.latent, generator)
+        labels = torch.zeros(cfg.batch, dtype=torch.int64)
+        images: Tensor = self.generator.train()(latents.to(self.device), labels.to(self.device))
+        return images.flatten(1)
 
 
 def real_loss(scores: Tensor, _labels: Tensor) -> Tensor:
-    """A critic's scores of real records shall rise."""
+    """The critic's loss on records: it raises their scores."""
     return -scores.squeeze(1)
 
 
-def _step(cfg: DPGANConfig, info: PartyInfo, name: int, budget: Budget) -> tuple[float, float]:
+def _party_plan(
+    cfg: DPGANConfig, stage: Stage, info: PartyInfo, budget: Budget, weights: int
+) -> PartyPlan:
+    steps = cfg.steps(info)
+    classes = {c: _rate_and_noise(cfg, info, c, budget) for c in sorted(info.class_counts)}
+    published = [repeated(poisson(q, gaussian(noise / 2)), steps) for q, noise in classes.values()]
+    return PartyPlan(
+        info.party,
+        info.records,
+        composed(
+            [repeated(_step_event(stage, c, q, noise), steps) for c, (q, noise) in classes.items()]
+        ),
+        sampling_rate=max(q for q, _ in classes.values()),
+        steps=steps * len(classes),
+        noise_multiplier=max(noise for _, noise in classes.values()),
+        paper_event=composed(published),
+        bytes_up=4 * weights * len(classes),
+        cost=(ComputeCost("train", COST_AS_CONVNET_WIDTH, cfg.batch, steps * len(classes)),),
+    )
+
+
+def _rate_and_noise(
+    cfg: DPGANConfig, info: PartyInfo, label: int, budget: Budget
+) -> tuple[float, float]:
     """Sampling rate and noise multiplier of one step on one class."""
-    q = cfg.sampling_rate(info.class_counts[name])
+    q = cfg.sampling_rate(info.class_counts[label])
     return q, cfg.noise or poisson_gaussian_multiplier(
         q,
         cfg.steps(info),
@@ -234,5 +239,5 @@ def _step(cfg: DPGANConfig, info: PartyInfo, name: int, budget: Budget) -> tuple
     )
 
 
-def _event(stage: Stage, name: int, q: float, noise: float) -> DpEvent:
-    return ClassSubset(name, stage.data.classes).event(poisson(q, gaussian(noise)))
+def _step_event(stage: Stage, label: int, q: float, noise: float) -> DpEvent:
+    return ClassSubset(label, stage.data.classes).event(poisson(q, gaussian(noise)))

@@ -1,4 +1,4 @@
-"""PATE-GAN: what a vote costs, and a school against naive teachers."""
+"""PATE-GAN: the cost of a vote, the independence of teachers, and the student's labels."""
 
 from __future__ import annotations
 
@@ -10,51 +10,50 @@ import torch
 
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.pate.pate_gan import RULE, PateGANConfig, _PublicState, _Teachers
-from fedsynth.methods.registry import method
+from fedsynth.methods.pate.pate_gan import VOTE, PateGAN, PateGANConfig, _Student, _Teachers
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.party_data import Records
 
-PATE = method("pate_gan")
+PATE = PateGAN()
 DELTA = 1e-5
 CFG = PateGANConfig(
-    teachers=6, rounds=3, batch=16, latent=3, hidden=5, teacher_steps=2, rate=0.01, spc=4
+    teachers=6, rounds=3, batch=16, latent=3, hidden=5, teacher_steps=2, learning_rate=0.01, spc=4
 )
 
 
-def a_task(parties: int = 1, records: int = 60) -> Stage:
+def stage_of(parties: int = 1, records: int = 60) -> Stage:
     info = tuple(PartyInfo(p, records, {1: records // 2, 4: records // 2}) for p in range(parties))
     data = DatasetInfo("tiny", (1, 4, 4), 6, (0.5,), (0.25,))
     return Stage(data, 0, 1, info, (1, 4), (1, 4))
 
 
-def test_every_label_is_paid_for_whatever_the_votes():
-    """A round's counts move by one each: sigma over sqrt(batch), as many Gaussians of sigma."""
-    share = PATE.plan(replace(CFG, noise=12.0), a_task(), Budget(10, DELTA)).parties[0]
+def test_every_label_is_charged_whatever_the_votes():
+    """The counts of a round move by one each, like one Gaussian mechanism of sigma per image."""
+    party_plan = PATE.plan(replace(CFG, noise=12.0), stage_of(), Budget(10, DELTA)).parties[0]
     labels = repeated(gaussian(12.0), 3 * 16)
-    assert epsilon(share.event, DELTA) == pytest.approx(epsilon(labels, DELTA), rel=1e-9)
-    assert RULE.sensitivity(16) == math.sqrt(16)
+    assert epsilon(party_plan.event, DELTA) == pytest.approx(epsilon(labels, DELTA), rel=1e-9)
+    assert VOTE.sensitivity(16) == math.sqrt(16)
 
 
 @pytest.mark.parametrize("budget", [1.0, 10.0])
 def test_noise_is_calibrated_to_all_labels(budget):
-    share = PATE.plan(CFG, a_task(), Budget(budget, DELTA)).parties[0]
-    assert 0.9999 * budget < epsilon(share.event, DELTA) <= budget
-    twice = PATE.plan(replace(CFG, rounds=6), a_task(), Budget(budget, DELTA)).parties[0]
-    assert twice.noise_multiplier == pytest.approx(math.sqrt(2) * share.noise_multiplier)
+    party_plan = PATE.plan(CFG, stage_of(), Budget(budget, DELTA)).parties[0]
+    assert 0.9999 * budget < epsilon(party_plan.event, DELTA) <= budget
+    twice = PATE.plan(replace(CFG, rounds=6), stage_of(), Budget(budget, DELTA)).parties[0]
+    assert twice.noise_multiplier == pytest.approx(math.sqrt(2) * party_plan.noise_multiplier)
 
 
-def test_teachers_are_shared_out_by_records():
-    assert CFG.teachers_per_party(a_task(3)) == {0: 2, 1: 2, 2: 2}
-    assert CFG.teachers_per_party(a_task(12)) == dict.fromkeys(range(12), 1)
+def test_teachers_are_shared_by_records():
+    assert CFG.teachers_per_party(stage_of(3)) == {0: 2, 1: 2, 2: 2}
+    assert CFG.teachers_per_party(stage_of(12)) == dict.fromkeys(range(12), 1)
 
 
 @pytest.fixture
-def school() -> _PublicState:
-    plan = Plan("pate_gan", a_task(), Budget(10, DELTA), ())
+def student() -> _Student:
+    plan = Plan("pate_gan", stage_of(), Budget(10, DELTA), ())
     net = PATE.network(CFG, plan, 0, "net")
-    return _PublicState(CFG, plan, 0, net, ("key",))
+    return _Student(CFG, plan, 0, net, ("key",))
 
 
 def records(n: int = 60, seed: int = 0) -> Records:
@@ -64,23 +63,23 @@ def records(n: int = 60, seed: int = 0) -> Records:
     return Records(images, torch.tensor([1, 4])[torch.arange(n) % 2])
 
 
-def test_a_teacher_votes_by_its_own_records_and_public_things_alone(school):
-    """Other records of all other teachers change nothing about its vote; nor does their number."""
+def test_a_teachers_votes_depend_on_its_own_records_and_public_images_only(student):
+    """The records of all other teachers, and their number, do not change its votes."""
     data = records()
-    staff = _Teachers(CFG, school, data, 6)
-    ballots = {}
-    mine = staff.assignment.indices[2, : staff.assignment.sizes[2]].sort().values
-    for name, kept in (("all", torch.arange(60)), ("mine", mine)):
-        some = Records(data.images[kept], data.labels[kept])
-        teachers = _Teachers(CFG, school, some, 6)
+    teachers = _Teachers(CFG, student, data, 6)
+    votes = {}
+    own = teachers.assignment.indices[2, : teachers.assignment.sizes[2]].sort().values
+    for name, kept in (("all", torch.arange(60)), ("own", own)):
+        chosen = Records(data.images[kept], data.labels[kept])
+        teachers = _Teachers(CFG, student, chosen, 6)
         for number in range(3):
-            ballots[name, number] = _ballots(teachers, number)[2]
-    assert any(ballots["all", number].any() for number in range(3))
+            votes[name, number] = _votes(teachers, number)[2]
+    assert any(votes["all", number].any() for number in range(3))
     for number in range(3):
-        assert torch.equal(ballots["all", number], ballots["mine", number])
+        assert torch.equal(votes["all", number], votes["own", number])
 
 
-def _ballots(teachers: _Teachers, number: int) -> torch.Tensor:
+def _votes(teachers: _Teachers, number: int) -> torch.Tensor:
     """The votes of a round before they are counted, [teachers, images]."""
     seen: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -92,23 +91,23 @@ def _ballots(teachers: _Teachers, number: int) -> torch.Tensor:
     return torch.cat(seen).squeeze(2)
 
 
-def test_a_teacher_without_records_abstains(school):
+def test_a_teacher_without_records_abstains(student):
     data = records(3)
-    staff = _Teachers(CFG, school, data, 6)
-    empty = staff.assignment.sizes == 0
+    teachers = _Teachers(CFG, student, data, 6)
+    empty = teachers.assignment.sizes == 0
     assert empty.any()
     for number in range(3):
-        assert not _ballots(staff, number)[empty].any()
+        assert not _votes(teachers, number)[empty].any()
 
 
 @pytest.mark.parametrize(("labels", "expected"), [("majority", [0.0, 1.0, 1.0]),
                                                   ("share", [0.0, 0.5, 1.0])])  # fmt: skip
-def test_the_student_learns_the_noised_labels(school, labels, expected, monkeypatch):
+def test_the_student_learns_the_noised_labels(student, labels, expected, monkeypatch):
     seen = []
-    school.cfg = replace(CFG, labels=labels, batch=3)
+    student.cfg = replace(CFG, labels=labels, batch=3)
     monkeypatch.setattr(
         "fedsynth.methods.pate.pate_gan.F.binary_cross_entropy_with_logits",
         lambda scores, real: seen.append(real) or scores.sum(),
     )
-    school.learn(0, torch.tensor([-2.0, 3.0, 9.0]))
+    student.learn(0, torch.tensor([-2.0, 3.0, 9.0]))
     assert seen[0].tolist() == expected
