@@ -1,7 +1,7 @@
-"""Portraits of classes: Gaussians over the points of a sketch, from a few noised answers.
+"""Class models: Gaussian mixtures over points, estimated from a few noised answers.
 
-All of it but the answers themselves is post-processing: whoever has them could do it. `Ask` puts a
-question to whoever holds records and brings back the noised sum.
+All of it except the answers themselves is post-processing. `Ask` sends a query to the records and
+returns the noised sum.
 """
 
 from __future__ import annotations
@@ -23,43 +23,54 @@ from fedsynth.methods.sketch_teach.queries import (
     nearest,
 )
 from fedsynth.methods.sketch_teach.representation import NORM, Sketch
-from fedsynth.methods.sketch_teach.shrinkage import NoisySymmetricMatrix, borrowed, shrunk
+from fedsynth.methods.sketch_teach.shrinkage import (
+    NoisySymmetricMatrix,
+    james_stein,
+    shrink_covariance,
+)
 
-SMALLEST, SMALLEST_CELL = 0.1, 0.02  # of an even share: what no class or cell is taken below
-FAINTEST_CLASS = 0.05 * NORM  # no class is darker than that on average
-REACH = 1.5  # squared radius over the mean squared distance from the mean
-LEAST_ENERGY, BESIDE_SHAPES = 0.02, 0.02  # squared: of shapes at least, and of norms and slants
-MOST_DIRECTIONS = 150
-DREAMT, LLOYD = 4000, 15  # points of a class that its cells are laid around, and steps of k-means
+MIN_CLASS_SHARE, MIN_CELL_SHARE = 0.1, 0.02  # lower bounds of sizes, relative to equal sizes
+MIN_CLASS_NORM = 0.05 * NORM  # of the mean image of a class
+SQUARED_RADIUS_FACTOR = 1.5  # squared clipping radius over the mean squared distance from the mean
+MIN_SHAPE_VARIANCE, NORM_AND_SLANT_VARIANCE = 0.02, 0.02
+MAX_DIRECTIONS = 150
+KMEANS_SAMPLES, KMEANS_ITERATIONS = 4000, 15
 
 Ask = Callable[[Query], torch.Tensor]
-"""From a question to the answer."""
+"""Returns the noised answer to a query."""
 
 
 @dataclass(frozen=True)
 class ClassModel:
-    """What is known of one class: a mixture of Gaussians over points."""
+    """A mixture of Gaussians over the points of one class, one per cell.
+
+    Attributes:
+        sketch: The map between images and points.
+        weights: [cells].
+        means: [cells, width].
+        factors: [cells, directions, width]; F.T @ F is the covariance of a cell.
+    """
 
     sketch: Sketch
-    weights: torch.Tensor  # [cells]
-    means: torch.Tensor  # [cells, width]
-    spreads: torch.Tensor  # [cells, directions, width]: directions times deviations
+    weights: torch.Tensor
+    means: torch.Tensor
+    factors: torch.Tensor
 
     def sample(
         self, n: int, side: int, generator: torch.Generator, temperature: float = 1.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images without negative pixels, intensity still to be set, and the norms they want."""
+        """Draw `n` images without negative pixels, and the norms that they should be scaled to."""
         cell = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        z = torch.randn(n, self.spreads.shape[1], generator=generator) * temperature
+        z = torch.randn(n, self.factors.shape[1], generator=generator) * temperature
         points = self.means[cell]
-        for number, spread in enumerate(self.spreads):
-            mine = cell == number
-            points[mine] += z[mine] @ spread
-        return self.sketch.pictured(points, side)
+        for number, factor in enumerate(self.factors):
+            in_cell = cell == number
+            points[in_cell] += z[in_cell] @ factor
+        return self.sketch.render(points, side)
 
 
 class ClassModelEstimator:
-    """The questions to some classes, one after another, and what their answers say."""
+    """Asks the queries about some classes one after another, and turns the answers into models."""
 
     def __init__(
         self,
@@ -69,86 +80,97 @@ class ClassModelEstimator:
         *,
         multipliers: Sequence[float],
         records: int,
-        times: float = 1.0,
+        noise_scale: float = 1.0,
     ) -> None:
-        """Answers carry noise of these multipliers, `times` over; `records` are those of all
-        classes together."""
-        self._ask, self._sketch, self._names = ask, sketch, tuple(classes)
-        self._noise, self._records = [times * m for m in multipliers], records
-        self._known: dict[str, torch.Tensor] = {}
+        """
+        Args:
+            ask: Returns the noised answer to a query.
+            sketch: The map from images to points.
+            classes: The classes to estimate.
+            multipliers: The noise multiplier of each query.
+            records: The public number of records of all these classes together.
+            noise_scale: The noise of the answers relative to these multipliers.
+        """
+        self._ask, self._sketch, self._classes = ask, sketch, tuple(classes)
+        self._noise, self._records = [noise_scale * m for m in multipliers], records
+        self._public: dict[str, torch.Tensor] = {}
 
-    def portraits(self, cells: int, generator: torch.Generator) -> dict[int, ClassModel]:
-        """Every class, in one part or in `cells`."""
-        counts, means, energies = self._means()
-        overall = float((counts * energies).sum() / counts.sum())
-        common, basis = self._common(REACH * overall * torch.ones_like(energies))
-        kept = min(1.0, float(common.sum()) / overall)
-        spreads = self._spreads(REACH * kept * energies, counts, common)
+    def estimate(self, cells: int, generator: torch.Generator) -> dict[int, ClassModel]:
+        """A model of each class with this number of cells."""
+        counts, means, variances = self._means()
+        overall = float((counts * variances).sum() / counts.sum())
+        common, basis = self._common(SQUARED_RADIUS_FACTOR * overall * torch.ones_like(variances))
+        explained = min(1.0, float(common.sum()) / overall)
+        factors = self._factors(SQUARED_RADIUS_FACTOR * explained * variances, counts, common)
         if cells == 1:
             centre = torch.zeros(1, len(common), dtype=torch.float64)
-            inside = [(torch.ones(1), centre, spread[None]) for spread in spreads]
+            mixtures = [(torch.ones(1), centre, factor[None]) for factor in factors]
         else:
-            inside = self._cells(spreads, counts, cells, generator)
+            mixtures = self._cells(factors, counts, cells, generator)
         return {
-            name: ClassModel(
+            label: ClassModel(
                 self._sketch,
                 weights.float(),
                 (mean + shift @ basis.T).float(),
-                (spread @ basis.T).float(),
+                (factor @ basis.T).float(),
             )
-            for name, mean, (weights, shift, spread) in zip(self._names, means, inside, strict=True)
+            for label, mean, (weights, shift, factor) in zip(
+                self._classes, means, mixtures, strict=True
+            )
         }
 
-    def _put(self, kind: str) -> tuple[Query, torch.Tensor]:
-        known = {name: value.float() for name, value in self._known.items()}
-        question = Query(kind, self._sketch, self._names, known)
-        return question, self._ask(question).double().cpu()
+    def _send(self, kind: str) -> tuple[Query, torch.Tensor]:
+        """A query of this kind and its noised answer."""
+        public = {name: value.float() for name, value in self._public.items()}
+        query = Query(kind, self._sketch, self._classes, public)
+        return query, self._ask(query).double().cpu()
 
     def _means(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Records, mean point, and mean squared distance from it, of each class."""
-        question, sums = self._put(MEANS)
-        noise = question.bound * self._noise[question.number]
+        """The number of records, mean point and mean squared distance from it of each class."""
+        query, sums = self._send(MEANS)
+        noise = query.bound * self._noise[query.number]
         counts = self._counts(sums[:, -1] / COUNT, noise / COUNT)
         means = sums[:, :-1] / counts[:, None]
-        shapes = len(self._sketch.places)
-        for beside in means[:, shapes:].T:  # norms and slants: classes have much in common
-            usual = (counts * beside).sum() / counts.sum()
-            beside[:] = usual + shrunk(beside - usual, float((noise / counts).mean()))
-        means[:, shapes] = means[:, shapes].clamp(FAINTEST_CLASS, NORM)
-        by_noise = (noise / counts) ** 2
-        energies = self._sketch.energy(means) + shapes * by_noise
-        self._known["means"] = means
-        return counts, means, energies.clamp(LEAST_ENERGY, 1.0) + BESIDE_SHAPES
+        shapes = len(self._sketch.coefficients)
+        for column in means[:, shapes:].T:  # norms and slants differ little between classes
+            pooled = (counts * column).sum() / counts.sum()
+            column[:] = pooled + james_stein(column - pooled, float((noise / counts).mean()))
+        means[:, shapes] = means[:, shapes].clamp(MIN_CLASS_NORM, NORM)
+        noise_variance = (noise / counts) ** 2
+        variances = self._sketch.shape_variance(means) + shapes * noise_variance
+        self._public["means"] = means
+        return counts, means, variances.clamp(MIN_SHAPE_VARIANCE, 1.0) + NORM_AND_SLANT_VARIANCE
 
     def _counts(self, noised: torch.Tensor, deviation: float) -> torch.Tensor:
-        """Records of each class. How many they are together is public; how they differ is taken
-        from the noised counts as far as noise does not explain it."""
-        even = self._records / len(self._names)
-        differing = shrunk(noised - noised.mean(), deviation)
-        return (even + differing).clamp_min(SMALLEST * even)
+        """The number of records of each class: their public total, and differences from the noised
+        counts as far as noise does not explain them."""
+        equal = self._records / len(self._classes)
+        differences = james_stein(noised - noised.mean(), deviation)
+        return (equal + differences).clamp_min(MIN_CLASS_SHARE * equal)
 
-    def _common(self, squared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Variances and directions, as columns, that stand out in all classes together."""
-        self._known["basis"] = torch.eye(self._sketch.width, dtype=torch.float64)
-        (found,) = self._moments(COMMON, squared[:1], torch.tensor([self._records]))
-        values, basis = found.leading(MOST_DIRECTIONS)
-        self._known["basis"] = basis
+    def _common(self, squared_radii: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pooled variances that exceed the noise, and their directions as columns."""
+        self._public["basis"] = torch.eye(self._sketch.width, dtype=torch.float64)
+        (pooled,) = self._moments(COMMON, squared_radii[:1], torch.tensor([self._records]))
+        values, basis = pooled.leading(MAX_DIRECTIONS)
+        self._public["basis"] = basis
         return values, basis
 
-    def _spreads(
-        self, squared: torch.Tensor, counts: torch.Tensor, common: torch.Tensor
+    def _factors(
+        self, squared_radii: torch.Tensor, counts: torch.Tensor, common: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Directions times deviations of each class, in the basis."""
-        return [borrowed(own, common) for own in self._moments(SPREADS, squared, counts)]
+        """The covariance factor of each class, in the basis."""
+        moments = self._moments(SPREADS, squared_radii, counts)
+        return [shrink_covariance(moment, common) for moment in moments]
 
     def _moments(
-        self, kind: str, squared: torch.Tensor, counts: torch.Tensor
+        self, kind: str, squared_radii: torch.Tensor, counts: torch.Tensor
     ) -> list[NoisySymmetricMatrix]:
-        """Second moments around the means of classes, clipped to these squared radii."""
-        self._known["radii"] = squared.sqrt().expand(len(self._names))[:, None]
-        question, matrices = self._put(kind)
-        noise = self._noise[question.number] / math.sqrt(2)
-        units = (squared / counts).tolist()
+        """Second moments around class means, of points clipped to these radii."""
+        self._public["radii"] = squared_radii.sqrt().expand(len(self._classes))[:, None]
+        query, matrices = self._send(kind)
+        noise = self._noise[query.number] / math.sqrt(2)
+        units = (squared_radii / counts).tolist()
         return [
             NoisySymmetricMatrix(unit * symmetric(matrix), unit * noise)
             for unit, matrix in zip(units, matrices, strict=True)
@@ -156,45 +178,51 @@ class ClassModelEstimator:
 
     def _cells(
         self,
-        spreads: Sequence[torch.Tensor],
+        factors: Sequence[torch.Tensor],
         counts: torch.Tensor,
         cells: int,
         generator: torch.Generator,
     ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Weights, means and spreads of the parts of each class, in the basis."""
-        laid = [laid_out(spread, cells, generator) for spread in spreads]
-        self._known["centres"] = torch.stack([centres for centres, _ in laid])
-        expected = torch.stack([moments for _, moments in laid])
-        squared = REACH * expected.diagonal(dim1=-2, dim2=-1).sum(-1)
-        self._known["radii"] = squared.sqrt()
-        question, matrices = self._put(CELLS)
-        noise = question.bound * self._noise[question.number] / math.sqrt(2)
-        found = []
-        for place, centres in enumerate(self._known["centres"]):
-            least = SMALLEST_CELL * float(counts[place]) / cells
-            parts = [
-                cell_of(symmetric(matrix), float(unit), noise, target, least)
-                for matrix, unit, target in zip(
-                    matrices[place * cells : (place + 1) * cells],
-                    squared[place],
-                    expected[place],
+        """The weights, means and covariance factors of each class's cells, in the basis."""
+        clusters = [kmeans_cells(factor, cells, generator) for factor in factors]
+        self._public["centres"] = torch.stack([centres for centres, _ in clusters])
+        expected = torch.stack([moments for _, moments in clusters])
+        squared_radii = SQUARED_RADIUS_FACTOR * expected.diagonal(dim1=-2, dim2=-1).sum(-1)
+        self._public["radii"] = squared_radii.sqrt()
+        query, matrices = self._send(CELLS)
+        noise = query.bound * self._noise[query.number] / math.sqrt(2)
+        mixtures = []
+        for class_index, centres in enumerate(self._public["centres"]):
+            min_size = MIN_CELL_SHARE * float(counts[class_index]) / cells
+            estimates = [
+                estimate_cell(symmetric(matrix), float(squared_radius), noise, target, min_size)
+                for matrix, squared_radius, target in zip(
+                    matrices[class_index * cells : (class_index + 1) * cells],
+                    squared_radii[class_index],
+                    expected[class_index],
                     strict=True,
                 )
             ]
-            sizes = torch.tensor([size for size, _, _ in parts]).double()
-            shifts = torch.stack([shift for _, shift, _ in parts])
-            found.append((sizes, centres + shifts, torch.stack([spread for _, _, spread in parts])))
-        return found
+            sizes = torch.tensor([size for size, _, _ in estimates]).double()
+            shifts = torch.stack([shift for _, shift, _ in estimates])
+            mixtures.append(
+                (sizes, centres + shifts, torch.stack([factor for _, _, factor in estimates]))
+            )
+        return mixtures
 
 
-def laid_out(
-    spread: torch.Tensor, cells: int, generator: torch.Generator
+def kmeans_cells(
+    factor: torch.Tensor, cells: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Centres [cells, r] of a Gaussian with this spread, by k-means on a sample of it, and the
-    covariances [cells, r, r] of the parts around them."""
-    sample = torch.randn(DREAMT, len(spread), generator=generator, dtype=torch.float64) @ spread
+    """Cluster samples of a Gaussian with this covariance factor by k-means.
+
+    Returns:
+        The centres [cells, r] and the covariances [cells, r, r] of the clusters.
+    """
+    sample = torch.randn(KMEANS_SAMPLES, len(factor), generator=generator, dtype=torch.float64)
+    sample = sample @ factor
     centres = sample[:cells]
-    for _ in range(LLOYD):
+    for _ in range(KMEANS_ITERATIONS):
         cell, _ = nearest(sample, centres)
         centres = torch.stack(
             [
@@ -202,24 +230,36 @@ def laid_out(
                 for number, centre in enumerate(centres)
             ]
         )
-    cell, apart = nearest(sample, centres)
-    parts = [apart[cell == number] for number in range(cells)]
-    return centres, torch.stack([part.T @ part / max(len(part), 1) for part in parts])
+    cell, offsets = nearest(sample, centres)
+    clusters = [offsets[cell == number] for number in range(cells)]
+    return centres, torch.stack([c.T @ c / max(len(c), 1) for c in clusters])
 
 
-def cell_of(
-    matrix: torch.Tensor, squared: float, noise: float, expected: torch.Tensor, least: float
+def estimate_cell(
+    matrix: torch.Tensor,
+    squared_radius: float,
+    noise: float,
+    expected: torch.Tensor,
+    min_size: float,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """Size, shift from its centre and spread of a cell, from the noised moment of its rows
-    [way from the centre in units of the radius, 0.5], and from what was expected of it."""
-    size = max(float(matrix[-1, -1]) / CELL_COUNT**2, least)
-    radius = math.sqrt(squared)
+    """The size, the mean relative to the centre and the covariance factor of a cell.
+
+    Args:
+        matrix: The noised second moment of [offset from the centre over the radius, 0.5].
+        squared_radius: The squared clipping radius.
+        noise: The standard deviation of the noise off the diagonal.
+        expected: The expected covariance, towards which the estimate is shrunk.
+        min_size: The lower bound on the size.
+    """
+    size = max(float(matrix[-1, -1]) / CELL_COUNT**2, min_size)
+    radius = math.sqrt(squared_radius)
     shift = matrix[:-1, -1] * radius / CELL_COUNT / size
-    shift = shrunk(shift, noise * radius / CELL_COUNT / size)
-    moment = matrix[:-1, :-1] * squared / size - torch.outer(shift, shift)
-    return size, shift, borrowed(NoisySymmetricMatrix(moment, noise * squared / size), expected)
+    shift = james_stein(shift, noise * radius / CELL_COUNT / size)
+    moment = matrix[:-1, :-1] * squared_radius / size - torch.outer(shift, shift)
+    own = NoisySymmetricMatrix(moment, noise * squared_radius / size)
+    return size, shift, shrink_covariance(own, expected)
 
 
 def symmetric(matrix: torch.Tensor) -> torch.Tensor:
-    """A matrix and its transpose, averaged."""
+    """The mean of a matrix and its transpose."""
     return (matrix + matrix.T) / 2

@@ -1,4 +1,4 @@
-"""The settings of sketch_teach, and how those left open follow from the data and the budget."""
+"""The settings of sketch_teach, and the numbers of a release that follow from data and budget."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, find_prior
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 
-SHAPE = (1, 28, 28)
+IMAGE_SHAPE = (1, 28, 28)
 DIGITS, CLOTHES = "digits", "clothes"
 KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
-HAND_WRITTEN = {DIGITS: "pen", CLOTHES: "textures"}
-POSE = {DIGITS: "slant", CLOTHES: "none"}
+DEFAULT_PRIOR = {DIGITS: "pen", CLOTHES: "textures"}
+DEFAULT_POSE = {DIGITS: "slant", CLOTHES: "none"}
 BLOCKS = ("corner", "square")
-PARTS = (0.15, 0.25, 0.6)  # of the sketch's share of mu^2, by question; and with cells:
-PARTS_WITH_CELLS = (0.1, 0.1, 0.2, 0.6)
+SHARES = (0.15, 0.25, 0.6)  # of the sketch's mu^2, per query
+SHARES_WITH_CELLS = (0.1, 0.1, 0.2, 0.6)
 AUTO = "auto"
 POSES = (AUTO, "none", "slant")
-CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at epsilon 1 and at 10
+TUNED_DEFAULTS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
     DIGITS: (
         {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8}
         | {"moved": 1.0, "elastic": 0.6, "enriched": 1.0},
@@ -39,92 +39,104 @@ CHOSEN: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # at 
         | {"moved": 0.0, "elastic": 0.3, "enriched": 0.3},
     ),
 }
+"""The defaults that were tuned at epsilon 1 and at epsilon 10."""
+REFERENCE_RECORDS_PER_CLASS = 6000  # for which `TUNED_DEFAULTS` were tuned
+LOW_EPSILON_SLOPES = {"frequencies": (4, 5), "steps": (40, 20)}
+"""Decrease per decade of epsilon below 1, and the minimum."""
 TEMPERATURE = 1.15
-DIGITS_APART = 1.5  # temperature where others hold the other digits: no teacher sees images of all
-USUAL = 6000  # records a class for which the two columns were chosen
-LARGE, SMALL = 8000, 50  # images a class, drawn or optimised, where their number is left open
-LONE = {"share": 0.99, "steps": 2}
-"""Where there is one class and no other to tell it from, a teacher has nothing to learn."""
-FALLING = {"frequencies": (4, 5), "steps": (40, 20)}
-"""What is less below epsilon 1: by how much at a tenth of the budget, and the least there is."""
+TEMPERATURE_OF_SPLIT_DIGITS = 1.5  # if the parties hold different digits
+DEFAULT_SPC, DEFAULT_OPTIMISED_SPC = 8000, 50
+SINGLE_CLASS_DEFAULTS = {"share": 0.99, "steps": 2}
+"""With a single class and no earlier one there is nothing for a teacher to learn."""
 
 
 def unfit(data: DatasetInfo) -> str:
-    """Why such data cannot be sketched; empty where they can."""
-    if data.shape == SHAPE:
+    """The reason why such data cannot be released; empty if they can."""
+    if data.shape == IMAGE_SHAPE:
         return ""
     shape = "x".join(map(str, data.shape))
     return (
-        f"it sketches grey images of 28x28 pixels, and these have {shape} (channels, height, "
+        f"it needs grey images of 28x28 pixels, and these have {shape} (channels, height, "
         f"width); data that fit: {', '.join(KINDS)}, and your own arrays of that shape"
     )
 
 
 @dataclass(frozen=True)
 class SketchTeachConfig:
-    """Settings of sketch_teach; none: chosen by data set and budget (`CHOSEN`)."""
+    """Settings of sketch_teach. None: chosen by data set and budget (`TUNED_DEFAULTS`)."""
 
     spc: int | None = setting(
-        None, f"synthetic images a class; none: {LARGE}, or {SMALL} if optimised", at_least=1
+        None,
+        f"synthetic images per class; none: {DEFAULT_SPC}, or {DEFAULT_OPTIMISED_SPC} if optimised",
+        at_least=1,
     )
     optimise: str = setting(
-        NONE, "whether few images are matched to a large set, and in what", choices=WAYS
+        NONE, "optimise few images to match a large set, and by what they match", choices=WAYS
     )
-    optimise_steps: int = setting(200, "steps of that matching", at_least=1)
-    optimise_from: int = setting(1000, "images a class of the large set", at_least=1)
+    optimise_steps: int = setting(200, "steps of that optimisation", at_least=1)
+    optimise_from: int = setting(1000, "images per class of the large set", at_least=1)
     labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
-    prior: str = setting(AUTO, "what is assumed of pictures", choices=(AUTO, *PRIORS))
-    pose: str = setting(AUTO, "what is taken out of a shape first", choices=POSES)
-    scattering: bool = setting(True, "scattering features beside those of the pool-net")
+    prior: str = setting(AUTO, "public prior on images", choices=(AUTO, *PRIORS))
+    pose: str = setting(
+        AUTO, "what is removed from a shape before it is represented", choices=POSES
+    )
+    scattering: bool = setting(True, "scattering features in addition to those of the pool-net")
     frequencies: int | None = setting(
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
     )
     block: str = setting(
         "corner", "which of its k x k coefficients: half of them, or all", choices=BLOCKS
     )
-    cells: int | None = setting(None, "Gaussians a class; none: by budget", at_least=1, at_most=64)
-    share: float | None = setting(
-        None, "share f of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
+    cells: int | None = setting(
+        None, "Gaussians per class; none: by budget", at_least=1, at_most=64
     )
-    steps: int | None = setting(None, "teacher steps T; none: by budget", at_least=2)
-    rate: float = setting(400.0, "learning rate of the teacher", above=0)
+    share: float | None = setting(
+        None, "share of mu^2 for the sketch; none: by budget", at_least=0.01, at_most=0.99
+    )
+    steps: int | None = setting(None, "steps T of the teacher; none: by budget", at_least=2)
+    learning_rate: float = setting(400.0, "learning rate of the teacher", above=0, formerly="rate")
     momentum: float | None = setting(
         None, "momentum of the teacher; none: by budget", at_least=0, at_most=0.99
     )
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
-    pool: int = setting(2000, "images a class to train the pool-net on", at_least=10)
-    pool_steps: int = setting(700, "steps of the pool-net's training", at_least=1)
+    pool: int = setting(2000, "images per class to train the pool-net on", at_least=10)
+    pool_steps: int = setting(700, "training steps of the pool-net", at_least=1)
     width: int = setting(32, "width of the pool-net", at_least=4)
     temperature: float | None = setting(
         None,
-        f"spread of the released set's samples; none: {TEMPERATURE}, or {DIGITS_APART} for digits "
-        "where other parties hold other classes",
+        f"spread of the released samples; none: {TEMPERATURE}, or {TEMPERATURE_OF_SPLIT_DIGITS} "
+        "for digits if other parties hold other classes",
         above=0,
     )
     moved: float | None = setting(
-        None, "share of images turned and moved; none: by kind of data", at_least=0, at_most=1
+        None,
+        "share of images that are rotated and shifted; none: by kind of data",
+        at_least=0,
+        at_most=1,
     )
-    elastic: float | None = setting(None, "bending in pixels; none: by budget", at_least=0)
+    elastic: float | None = setting(
+        None, "elastic deformation in pixels; none: by budget", at_least=0
+    )
     enriched: float | None = setting(
-        None, "share of images the prior works on; none: by budget", at_least=0, at_most=1
+        None, "share of images that the prior changes; none: by budget", at_least=0, at_most=1
     )
     negatives: int = setting(
-        1000, "earlier images a class shown to the next party's teacher; 0: none", at_least=0
+        1000, "earlier images per class that the next party's teacher sees; 0: none", at_least=0
     )
 
     @property
-    def drawn(self) -> int | None:
-        """Images a class of the large set, where a small one is made of it."""
+    def matched_to(self) -> int | None:
+        """Images per class of the large set that a small one is matched to; None without one."""
         return None if self.optimise == NONE else self.optimise_from
 
     def condensation(self, spc: int) -> CondensationConfig:
-        """How a small set of so many images a class is made."""
+        """The optimisation of a small set of `spc` images per class."""
         return CondensationConfig(self.optimise, spc, self.optimise_steps, self.width)
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Every number of one release."""
+class ReleaseParameters:
+    """All numbers of one release."""
 
     prior: ImagePrior
     sketch: Sketch
@@ -141,72 +153,84 @@ class Recipe:
     teacher_multiplier: float
 
     @staticmethod
-    def of(
-        cfg: SketchTeachConfig, stage: Stage, budget: Budget, records: int, noises: int = 1
-    ) -> Recipe:
-        """What a sum over `records` records allows under this budget, when it carries the noise
-        `noises` times.
+    def derive(
+        cfg: SketchTeachConfig, stage: Stage, budget: Budget, records: int, noise_terms: int = 1
+    ) -> ReleaseParameters:
+        """The numbers for sums over `records` records under this budget.
 
-        Between the two budgets that settings were chosen at, they follow the logarithm of epsilon;
-        a sum over fewer records a class drowns in noise as under a smaller epsilon."""
+        Between the two budgets of `TUNED_DEFAULTS` they follow the logarithm of epsilon. Fewer
+        records per class count like a smaller epsilon, as the relative noise is the same.
+
+        Args:
+            cfg: The settings.
+            stage: The stage, of which the data and the classes count.
+            budget: The budget of each party.
+            records: The public number of records in a sum.
+            noise_terms: How many times a sum contains the noise of one party.
+
+        Raises:
+            UserError: sketch_teach cannot release such data.
+        """
         if why := unfit(stage.data):
             raise UserError(f"sketch_teach cannot release data={stage.data.name}: {why}.")
         kind = KINDS.get(stage.data.name)
-        usual = USUAL * max(1, len(stage.classes)) * math.sqrt(noises)
-        strength = budget.epsilon * records / usual
-        place = math.log10(max(strength, 1e-6))
-        low, high = CHOSEN[kind or CLOTHES]
-        chosen = {name: _between(name, low[name], high[name], place) for name in low}
-        apart = kind == DIGITS and len(stage.classes) < stage.data.classes
-        chosen["temperature"] = DIGITS_APART if apart else TEMPERATURE
-        chosen |= LONE if _lone(cfg, stage) else {}
+        reference = (
+            REFERENCE_RECORDS_PER_CLASS * max(1, len(stage.classes)) * math.sqrt(noise_terms)
+        )
+        effective_epsilon = budget.epsilon * records / reference
+        decade = math.log10(max(effective_epsilon, 1e-6))
+        low, high = TUNED_DEFAULTS[kind or CLOTHES]
+        chosen = {name: _interpolate(name, low[name], high[name], decade) for name in low}
+        split_digits = kind == DIGITS and len(stage.classes) < stage.data.classes
+        chosen["temperature"] = TEMPERATURE_OF_SPLIT_DIGITS if split_digits else TEMPERATURE
+        chosen |= SINGLE_CLASS_DEFAULTS if _single_class(cfg, stage) else {}
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
-        automatic = HAND_WRITTEN[kind] if kind else "none"
-        usual_pose = POSE[kind] if kind else "none"
-        pose = usual_pose if cfg.pose == AUTO else cfg.pose
+        default_prior = DEFAULT_PRIOR[kind] if kind else "none"
+        default_pose = DEFAULT_POSE[kind] if kind else "none"
+        pose = default_pose if cfg.pose == AUTO else cfg.pose
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         sketch, teacher = multipliers(mu, chosen["share"], steps)
         cells = round(chosen["cells"])
-        parts = PARTS if cells == 1 else PARTS_WITH_CELLS
-        return Recipe(
-            find_prior(automatic if cfg.prior == AUTO else cfg.prior),
-            Sketch(round(chosen["frequencies"]), pose == "slant", cfg.block == "corner"),
-            cells,
-            chosen["share"],
-            steps,
-            chosen["momentum"],
-            (cfg.spc or LARGE) if cfg.optimise == NONE else _few(cfg),
-            chosen["temperature"],
-            chosen["moved"],
-            chosen["elastic"],
-            chosen["enriched"],
-            tuple(sketch / math.sqrt(part) for part in parts),
-            teacher,
+        shares = SHARES if cells == 1 else SHARES_WITH_CELLS
+        return ReleaseParameters(
+            prior=find_prior(default_prior if cfg.prior == AUTO else cfg.prior),
+            sketch=Sketch(round(chosen["frequencies"]), pose == "slant", cfg.block == "corner"),
+            cells=cells,
+            share=chosen["share"],
+            steps=steps,
+            momentum=chosen["momentum"],
+            spc=(cfg.spc or DEFAULT_SPC) if cfg.optimise == NONE else _optimised_spc(cfg),
+            temperature=chosen["temperature"],
+            moved=chosen["moved"],
+            elastic=chosen["elastic"],
+            enriched=chosen["enriched"],
+            sketch_multipliers=tuple(sketch / math.sqrt(share) for share in shares),
+            teacher_multiplier=teacher,
         )
 
 
-def _lone(cfg: SketchTeachConfig, stage: Stage) -> bool:
-    """Whether a teacher would know one class alone."""
-    others = set(stage.seen) - set(stage.classes) if cfg.negatives else set()
-    return len(stage.classes) == 1 and not others
+def _single_class(cfg: SketchTeachConfig, stage: Stage) -> bool:
+    """Whether the teacher would see a single class."""
+    earlier = set(stage.seen) - set(stage.classes) if cfg.negatives else set()
+    return len(stage.classes) == 1 and not earlier
 
 
-def _few(cfg: SketchTeachConfig) -> int:
-    """Images a class of an optimised set: at most as many as the set it is matched to has."""
-    usual = min(SMALL, cfg.optimise_from)
+def _optimised_spc(cfg: SketchTeachConfig) -> int:
+    """Images per class of an optimised set: at most as many as the set it is matched to has."""
+    default = min(DEFAULT_OPTIMISED_SPC, cfg.optimise_from)
     if cfg.spc is not None and cfg.spc > cfg.optimise_from:
         raise UserError(
             f"spc={cfg.spc} with optimise={cfg.optimise}: the optimised set has at most as many "
-            f"images a class as the set it is matched to, optimise_from={cfg.optimise_from}. Give "
-            f"a smaller spc (usual: {usual}) or a larger optimise_from."
+            f"images per class as the set it is matched to, optimise_from={cfg.optimise_from}. "
+            f"Choose a smaller spc (usual: {default}) or a larger optimise_from."
         )
-    return cfg.spc or usual
+    return cfg.spc or default
 
 
-def _between(name: str, low: float, high: float, place: float) -> float:
-    """The value at log10(epsilon) = place, from those at 0 and 1."""
-    if name in FALLING and place < 0:
-        fall, least = FALLING[name]
-        return max(low + fall * place, least)
-    return low + (high - low) * min(max(place, 0.0), 1.0)
+def _interpolate(name: str, low: float, high: float, decade: float) -> float:
+    """The value at log10(epsilon) = decade, from those at 0 and 1."""
+    if name in LOW_EPSILON_SLOPES and decade < 0:
+        slope, minimum = LOW_EPSILON_SLOPES[name]
+        return max(low + slope * decade, minimum)
+    return low + (high - low) * min(max(decade, 0.0), 1.0)

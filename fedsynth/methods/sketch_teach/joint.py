@@ -1,9 +1,10 @@
-"""sketch_teach as a conversation: both of its releases are sums over records, so over parties too.
+"""The joint form of sketch_teach: the sketch and the teacher are sums over all parties.
 
-Three or four rounds add up the parties' answers to the sketch's questions; the curator trains on
-them what a lone party would train at home, and in each of T more rounds the parties return the
-clipped gradient sum of its linear head on their records. The features go out with the first of
-those T rounds; a party keeps them. Who adds the noise: see `common.noise_placement`.
+Both releases of sketch_teach are sums over records, so they are sums over parties as well. Three or
+four rounds add up the answers to the sketch's queries. The server trains on them what a party
+trains by itself in sketch_teach. In each of T further rounds the parties return the clipped
+gradient sums of the server's linear head on their records. The features travel with the first of
+these rounds, and parties store them. `common.noise_placement` describes where the noise is added.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from fedsynth.methods.common.noise_placement import (
     with_noise_placement,
 )
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.sketch_teach.class_model import MOST_DIRECTIONS
-from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.class_model import MAX_DIRECTIONS
+from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig, unfit
 from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
-from fedsynth.methods.sketch_teach.queries import QUESTIONS, Query
+from fedsynth.methods.sketch_teach.queries import QUERIES, Query
 from fedsynth.methods.sketch_teach.sketch_teach import (
     LAPTOP,
     SMOKE,
     TEST,
-    event_of,
-    made_work,
-    rows_and_places,
-    work_of,
+    feature_cost,
+    release_event,
+    rows_and_indices,
+    synthesis_cost,
 )
 from fedsynth.methods.sketch_teach.synthesis import (
     SetSynthesizer,
-    others_than,
-    portrayed,
-    shown_negatives,
+    estimate_class_models,
+    negative_examples,
+    without_classes,
 )
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import NUMBERS
@@ -56,11 +57,11 @@ TEACH = "teach"
 
 @dataclass(frozen=True)
 class SketchTeachJointConfig(SketchTeachConfig, NoisePlacementConfig):
-    """sketch_teach's settings, and where the noise is added."""
+    """The settings of sketch_teach, and where the noise is added."""
 
 
 class SketchTeachJoint(Method[SketchTeachJointConfig]):
-    """A conversation of 3 or 4 + T rounds about one set of images."""
+    """3 or 4 + T rounds with all parties of a stage, for one set of images."""
 
     name = "sketch_teach_joint"
     summary = "sketch_teach as a conversation: one sketch and one teacher from all parties' sums"
@@ -76,17 +77,17 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
         return cfg.negatives > 0
 
     @staticmethod
-    def _recipe(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Recipe:
-        noises = len(stage.parties) if cfg.placement == NoisePlacement.PARTY else 1
-        return Recipe.of(cfg, stage, budget, _records(stage), noises)
+    def _parameters(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> ReleaseParameters:
+        terms = _noise_terms(cfg, stage)
+        return ReleaseParameters.derive(cfg, stage, budget, _records(stage), terms)
 
     def plan(self, cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> Plan:
-        recipe = self._recipe(cfg, stage, budget)
-        event = event_of(recipe)
+        parameters = self._parameters(cfg, stage, budget)
+        event = release_event(parameters)
         with torch.device("meta"):
             net = PoolNet(cfg.width, len(stage.seen), stage.data.shape[-1])
         width = net.features + (NUMBERS if cfg.scattering else 0)
-        gradients = 4 * len(stage.seen) * (width + 1) * recipe.steps
+        gradients = 4 * len(stage.seen) * (width + 1) * parameters.steps
         features = 4 * (width * (width + 1) + sum(p.numel() for p in net.parameters()))
         parties = tuple(
             with_noise_placement(
@@ -96,11 +97,11 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
                     info.party,
                     info.records,
                     event,
-                    steps=len(recipe.sketch_multipliers) + recipe.steps,
-                    noise_multiplier=recipe.teacher_multiplier,
-                    bytes_up=4 * answers_of(recipe, len(stage.classes)) + gradients,
+                    steps=len(parameters.sketch_multipliers) + parameters.steps,
+                    noise_multiplier=parameters.teacher_multiplier,
+                    bytes_up=4 * query_values(parameters, len(stage.classes)) + gradients,
                     bytes_down=features + gradients,
-                    cost=work_of(cfg, info.records),
+                    cost=feature_cost(cfg, info.records),
                 ),
             )
             for info in stage.parties
@@ -110,113 +111,136 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             stage,
             budget,
             parties,
-            rounds=len(recipe.sketch_multipliers) + recipe.steps,
-            images=recipe.spc * len(stage.classes),
-            server_cost=made_work(cfg, recipe, len(stage.classes)),
+            rounds=len(parameters.sketch_multipliers) + parameters.steps,
+            images=parameters.spc * len(stage.classes),
+            server_cost=synthesis_cost(cfg, parameters, len(stage.classes)),
             assumes=("the number of records of all parties together", "the classes of a stage"),
         )
 
     def party(self, ctx: PartyContext[SketchTeachJointConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        recipe = self._recipe(cfg, plan.stage, plan.budget)
-        noise_at = cfg.placement
-        if request.kind in QUESTIONS:
-            asked = Query(request.kind, recipe.sketch, plan.stage.classes, request.arrays)
-            asked.require_whole(recipe.cells)
-            multiplier = recipe.sketch_multipliers[asked.number]
-            total = asked.answer(private, guard, noise_multiplier=multiplier, noise_at=noise_at)
-        else:
-            keep_features(private, request)
-            digest = str(request.numbers["features"])
-            known = private.remember(digest, partial(_rows, cfg, private, digest, guard.device))
-            weights = request.arrays["weights"].to(guard.device)
-            mechanism = OuterProductSum(
-                factors=known.map(lambda rows: gradient_factors(weights, *rows)),
-                clip=cfg.clip,
-                noise_multiplier=recipe.teacher_multiplier,
+        cfg, stage = ctx.config, ctx.plan.stage
+        parameters = self._parameters(cfg, stage, ctx.plan.budget)
+        if request.kind in QUERIES:
+            query = Query(request.kind, parameters.sketch, stage.classes, request.arrays)
+            query.check_shapes(parameters.cells)
+            multiplier = parameters.sketch_multipliers[query.number]
+            total = query.answer(
+                ctx.data, ctx.guard, noise_multiplier=multiplier, noise_at=cfg.placement
             )
-            (total,) = guard.apply(mechanism, private, call=request.round, noise_at=noise_at)
-        return guard.release({"sum": total})
+        else:
+            store_features(ctx.data, request)
+            digest = str(request.numbers["features"])
+            rows = ctx.data.remember(digest, partial(_rows, cfg, ctx.data, digest, ctx.device))
+            weights = request.arrays["weights"].to(ctx.device)
+            mechanism = OuterProductSum(
+                factors=rows.map(lambda features: gradient_factors(weights, *features)),
+                clip=cfg.clip,
+                noise_multiplier=parameters.teacher_multiplier,
+            )
+            (total,) = ctx.guard.apply(
+                mechanism, ctx.data, call=request.round, noise_at=cfg.placement
+            )
+        return ctx.guard.release({"sum": total})
 
     def serve(self, ctx: ServerContext[SketchTeachJointConfig]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
-        stage, records = plan.stage, _records(plan.stage)
-        recipe = self._recipe(cfg, stage, plan.budget)
-
-        def ask(question: Query) -> torch.Tensor:
-            return aggregate_parties(
-                ctx,
-                Request(question.kind, question.number, arrays=question.known),
-                shapes={"sum": question.shape},
-                bound=question.bound,
-                noise_multiplier=recipe.sketch_multipliers[question.number],
-            ).arrays["sum"]
-
+        cfg, stage, records = ctx.config, ctx.plan.stage, _records(ctx.plan.stage)
+        parameters = self._parameters(cfg, stage, ctx.plan.budget)
         key = (ctx.seed, self.name, stage.index)
-        times = math.sqrt(len(stage.parties)) if cfg.placement == NoisePlacement.PARTY else 1.0
-        models = portrayed(ask, recipe, stage.classes, records=records, key=key, times=times)
-        lesson = SetSynthesizer(
+        models = estimate_class_models(
+            partial(_ask, ctx, parameters),
+            parameters,
+            stage.classes,
+            records=records,
+            key=key,
+            noise_scale=math.sqrt(len(stage.parties))
+            if cfg.placement == NoisePlacement.PARTY
+            else 1.0,
+        )
+        synthesizer = SetSynthesizer(
             cfg,
-            recipe,
+            parameters,
             stage.data,
             models,
-            earlier=others_than(stage.classes, shown_negatives(cfg, ctx.inherited)),
+            earlier=without_classes(stage.classes, negative_examples(cfg, ctx.inherited)),
             key=key,
             device=ctx.device,
         )
-        own = lesson.features.arrays()  # in the state too: parties go by every bit of them
-        features = {**own, "order": torch.tensor(lesson.order)}
-        head, digest = lesson.head(), ""
-        for step in ctx.rounds(recipe.steps, {**head.state, **own}):
+        feature_arrays = synthesizer.features.arrays()
+        features = {**feature_arrays, "order": torch.tensor(synthesizer.order)}
+        head, digest = synthesizer.head(), ""
+        # The checkpoint holds the features too: a resumed server must send the very same ones.
+        for step in ctx.rounds(parameters.steps, {**head.state, **feature_arrays}):
             digest = digest or features_digest(features)
-            arrays = {"weights": head.weights, **(features if step == 0 else {})}
-            number = len(QUESTIONS) + step
-            request = Request(TEACH, number, arrays=arrays, numbers={"features": digest})
             total = aggregate_parties(
                 ctx,
-                request,
+                Request(
+                    TEACH,
+                    len(QUERIES) + step,
+                    arrays={"weights": head.weights, **(features if step == 0 else {})},
+                    numbers={"features": digest},
+                ),
                 shapes={"sum": head.weights.shape},
                 bound=cfg.clip,
-                noise_multiplier=recipe.teacher_multiplier,
+                noise_multiplier=parameters.teacher_multiplier,
             ).arrays["sum"]
-            head.step(step, lesson.mean_gradient(head.weights, total.to(ctx.device), records))
-        return lesson.released(head.result())
+            gradient = synthesizer.mean_gradient(head.weights, total.to(ctx.device), records)
+            head.step(step, gradient)
+        return synthesizer.synthesize(head.result())
+
+
+def _ask(
+    ctx: ServerContext[SketchTeachJointConfig], parameters: ReleaseParameters, query: Query
+) -> torch.Tensor:
+    """The noised sum of all parties' answers to a query."""
+    return aggregate_parties(
+        ctx,
+        Request(query.kind, query.number, arrays=query.public),
+        shapes={"sum": query.shape},
+        bound=query.bound,
+        noise_multiplier=parameters.sketch_multipliers[query.number],
+    ).arrays["sum"]
 
 
 def _records(stage: Stage) -> int:
     return sum(info.records for info in stage.parties)
 
 
-def answers_of(recipe: Recipe, classes: int) -> int:
-    """Numbers in the answers to all questions, where as many directions stand out as may."""
-    width, kept = recipe.sketch.width, min(recipe.sketch.width, MOST_DIRECTIONS)
-    cells = classes * recipe.cells * (kept + 1) ** 2 if recipe.cells > 1 else 0
-    return classes * (width + 1) + width**2 + classes * kept**2 + cells
+def _noise_terms(cfg: SketchTeachJointConfig, stage: Stage) -> int:
+    """How many times a sum over parties contains the noise of one party."""
+    return len(stage.parties) if cfg.placement == NoisePlacement.PARTY else 1
+
+
+def query_values(parameters: ReleaseParameters, classes: int) -> int:
+    """The number of values in the answers to all queries, with the most directions possible."""
+    width = parameters.sketch.width
+    directions = min(width, MAX_DIRECTIONS)
+    cells = classes * parameters.cells * (directions + 1) ** 2 if parameters.cells > 1 else 0
+    return classes * (width + 1) + width**2 + classes * directions**2 + cells
 
 
 def features_digest(arrays: Arrays) -> str:
-    """The name under which a party keeps these features."""
+    """The name under which a party stores these features."""
     return Request("features", arrays=arrays).digest()
 
 
-def keep_features(private: PartyData, request: Request) -> None:
-    """Keep the features that came with this request, if any did, at home."""
+def store_features(data: PartyData, request: Request) -> None:
+    """Store the features of this request, if it holds any, on the party's disk."""
     arrays = {name: value for name, value in request.arrays.items() if name != "weights"}
     if arrays:
-        write_state(private.file(f"features-{features_digest(arrays)}.state"), arrays)
+        write_state(data.file(f"features-{features_digest(arrays)}.state"), arrays)
 
 
 def _rows(
-    cfg: SketchTeachConfig, private: PartyData, digest: str, device: torch.device, records: Records
+    cfg: SketchTeachConfig, data: PartyData, digest: str, device: torch.device, records: Records
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of the records under features that this party was sent before."""
+    """The feature rows and class indices of the records, by features that were stored before."""
     try:
-        arrays = read_state(private.file(f"features-{digest}.state"))
+        arrays = read_state(data.file(f"features-{digest}.state"))
     except FileNotFoundError:
         raise UserError(
-            "this party has not been sent the features that the curator asks about: its folder "
-            "or the curator's was removed in the middle of a stage. Start the run anew."
+            "this party does not have the features that the server refers to: its folder or the "
+            "server's was removed in the middle of a stage. Start the run anew."
         ) from None
     order = arrays["order"].tolist()
-    features = FeatureMap.of_arrays(arrays, cfg.width, len(order), device)
-    return rows_and_places(features, order, records)
+    features = FeatureMap.from_arrays(arrays, cfg.width, len(order), device)
+    return rows_and_indices(features, order, records)

@@ -1,8 +1,8 @@
 """The private teacher: a linear head on fixed features, and the features themselves.
 
-The features of an image are those of the pool-net and, unless left out, its scattering transform,
-whitened with the statistics of synthetic images: all of it public and the same for every image.
-Only the gradient of the head is private, and whoever supplies it decides what it costs.
+The features of an image are those of the pool-net and, if enabled, its scattering transform,
+whitened with the statistics of synthetic images. All of it is public and the same for every image.
+Only the gradient of the head is private.
 """
 
 from __future__ import annotations
@@ -18,75 +18,81 @@ from fedsynth.core.messages import Arrays
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import scattering
 
-RIDGE = 0.005  # of the largest eigenvalue: directions below it are not blown up
-LEAST_RIDGE, LEAST_LENGTH, LEAST_BLOCK = 1e-6, 0.5, 1e-2
-"""What keeps features small where the images they are made from are all alike."""
+RIDGE = 0.005  # relative to the largest eigenvalue: directions below it are not amplified
+MIN_RIDGE, MIN_LENGTH, MIN_BLOCK_NORM = 1e-6, 0.5, 1e-2
+"""Lower bounds that keep features small if the images they are fitted to are all alike."""
 CONSTANT = 0.3  # the last feature, in place of a bias
-HEAD_RIDGE = 1e-3  # of the mean squared feature, where the head starts
-AT_ONCE = 4096
+HEAD_RIDGE = 1e-3  # relative to the mean squared feature, for the initial head
+BATCH_SIZE = 4096
 _NET = "net."
 
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Images on the pixel scale to rows of features whose mean square length is about 1."""
+    """The map from images in [0, 1] to rows of features with a mean squared norm of about 1."""
 
     net: PoolNet
-    block_scales: torch.Tensor  # one a block: pool-net, scattering
+    block_scales: torch.Tensor  # per block: pool-net, scattering
     centre: torch.Tensor
     whitening: torch.Tensor
 
     @staticmethod
     def fit(net: PoolNet, pool: torch.Tensor, with_scattering: bool) -> FeatureMap:
-        """The map whose statistics are those of these synthetic images."""
+        """The map that is whitened with the statistics of these synthetic images."""
         device = net.classifier.weight.device
         blocks = [net.embed(pool)]
         if with_scattering:
             blocks.append(scattering(pool.to(device)))
-        scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(LEAST_BLOCK) for b in blocks])
+        scales = torch.stack([1 / b.norm(dim=1).mean().clamp_min(MIN_BLOCK_NORM) for b in blocks])
         rows = torch.cat([b * s for b, s in zip(blocks, scales, strict=True)], dim=1)
         centre = rows.mean(0)
         rows = rows - centre
         values, vectors = torch.linalg.eigh((rows.T @ rows).double() / len(rows))
         values = values.clamp_min(0)
-        gains = (values + (RIDGE * values[-1]).clamp_min(LEAST_RIDGE)).rsqrt()
-        length = float((values * gains**2).sum().sqrt().clamp_min(LEAST_LENGTH))
+        gains = (values + (RIDGE * values[-1]).clamp_min(MIN_RIDGE)).rsqrt()
+        length = float((values * gains**2).sum().sqrt().clamp_min(MIN_LENGTH))
         whitening = (vectors * (gains / length)).float().to(device)
         return FeatureMap(net, scales, centre, whitening)
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
+        """The length of a row."""
         return len(self.centre) + 1
 
     @property
     def with_scattering(self) -> bool:
-        """Whether a row holds the scattering transform too."""
+        """Whether the features include the scattering transform."""
         return len(self.block_scales) > 1
 
     def __call__(self, images: torch.Tensor, scattered: torch.Tensor | None = None) -> torch.Tensor:
-        """One row an image, each from its own image alone. `scattered` is their scattering
-        transform, where it is known already."""
+        """One row per image, each from its own image alone.
+
+        Args:
+            images: [n, 1, height, width] in [0, 1].
+            scattered: Their scattering transform, if it was computed before.
+        """
         rows = torch.zeros(len(images), self.width, device=self.centre.device)
         rows[:, -1] = CONSTANT
-        for at in range(0, len(images), AT_ONCE):
-            part = images[at : at + AT_ONCE].to(self.centre.device)
-            blocks = [self.net.embed(part)]
+        for start in range(0, len(images), BATCH_SIZE):
+            batch = images[start : start + BATCH_SIZE].to(self.centre.device)
+            blocks = [self.net.embed(batch)]
             if self.with_scattering:
-                known = None if scattered is None else scattered[at : at + AT_ONCE]
-                blocks.append(scattering(part) if known is None else known.to(part.device))
+                known = None if scattered is None else scattered[start : start + BATCH_SIZE]
+                blocks.append(scattering(batch) if known is None else known.to(batch.device))
             raw = torch.cat([b * s for b, s in zip(blocks, self.block_scales, strict=True)], dim=1)
-            rows[at : at + len(part), :-1] = (raw - self.centre) @ self.whitening
+            rows[start : start + len(batch), :-1] = (raw - self.centre) @ self.whitening
         return rows
 
     def arrays(self) -> Arrays:
-        """All of it as arrays, for those who have to compute the same features."""
+        """The map as named arrays, from which parties rebuild it."""
         own = {"scales": self.block_scales, "centre": self.centre, "whitening": self.whitening}
         return own | {_NET + name: value for name, value in self.net.state_dict().items()}
 
     @staticmethod
-    def of_arrays(arrays: Arrays, net_width: int, classes: int, device: torch.device) -> FeatureMap:
-        """The map that `arrays` describes, for images of 28 pixels a side."""
+    def from_arrays(
+        arrays: Arrays, net_width: int, classes: int, device: torch.device
+    ) -> FeatureMap:
+        """The map of `arrays`, for images of 28 x 28 pixels."""
         with torch.device("meta"):
             net = PoolNet(net_width, classes, 28)
         weights = {k.removeprefix(_NET): v for k, v in arrays.items() if k.startswith(_NET)}
@@ -96,7 +102,7 @@ class FeatureMap:
 
 
 def first_head(rows: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """The linear head [classes, features] nearest to these logits: ridge regression."""
+    """The linear head [classes, features] that fits these logits best, by ridge regression."""
     logits = (logits - logits.mean(dim=1, keepdim=True)).double()
     rows = rows.double()
     gram = rows.T @ rows / len(rows)
@@ -106,36 +112,41 @@ def first_head(rows: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_factors(
-    weights: torch.Tensor, rows: torch.Tensor, places: torch.Tensor
+    weights: torch.Tensor, rows: torch.Tensor, class_index: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy's gradient at a linear head, record by record, as left (outer) right; zeros
-    for a record of a class that the head does not have."""
+    """The gradient of the cross-entropy at a linear head, per record, as left (outer) right.
+
+    It is zero for a record whose class the head does not have."""
     residuals = functional.softmax(rows @ weights.T, dim=1)
-    places = places.to(rows.device)
-    known = (places >= 0) & (places < len(weights))
-    residuals[known, places[known]] -= 1
+    class_index = class_index.to(rows.device)
+    known = (class_index >= 0) & (class_index < len(weights))
+    residuals[known, class_index[known]] -= 1
     residuals[~known] = 0
     return residuals, rows
 
 
 class Head:
-    """A linear head that descends with a heavy ball; its result averages the second half."""
+    """A linear head trained by gradient descent with momentum.
 
-    def __init__(self, start: torch.Tensor, *, steps: int, rate: float, momentum: float) -> None:
+    The result is the average of its weights over the second half of the steps."""
+
+    def __init__(
+        self, start: torch.Tensor, *, steps: int, learning_rate: float, momentum: float
+    ) -> None:
         self.weights = start.clone()
         self.velocity = torch.zeros_like(start)
         self.total = torch.zeros_like(start)
-        self._steps, self._rate, self._momentum = steps, rate, momentum
+        self._steps, self._learning_rate, self._momentum = steps, learning_rate, momentum
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint must keep; restored in place."""
+        """The state to checkpoint; it is restored in place."""
         return {"weights": self.weights, "velocity": self.velocity, "total": self.total}
 
     def step(self, number: int, gradient: torch.Tensor) -> None:
-        """Step `number`, counted from 0, along the mean gradient."""
+        """Take step `number`, counted from 0, with this mean gradient."""
         self.velocity.mul_(self._momentum).add_(gradient.to(self.velocity))
-        self.weights.sub_(self.velocity, alpha=self._rate)
+        self.weights.sub_(self.velocity, alpha=self._learning_rate)
         if number >= self._steps // 2:
             self.total.add_(self.weights)
 
@@ -145,7 +156,15 @@ class Head:
 
 
 def multipliers(mu: float, share: float, steps: int) -> tuple[float, float]:
-    """Noise multipliers of the sketch and of each of `steps` gradients that spend mu together.
+    """Split a budget of mu-GDP between the sketch and the teacher.
+
+    Args:
+        mu: The budget.
+        share: The sketch's share of mu^2.
+        steps: The number of gradients of the teacher.
+
+    Returns:
+        The noise multipliers of the sketch and of each gradient.
 
     >>> sketch, teacher = multipliers(1.0, 0.36, 4)
     >>> round(sketch, 6), round(teacher, 6), round((1 / sketch**2 + 4 / teacher**2) ** 0.5, 6)
@@ -154,8 +173,8 @@ def multipliers(mu: float, share: float, steps: int) -> tuple[float, float]:
     return 1 / (mu * math.sqrt(share)), math.sqrt(steps / (1 - share)) / mu
 
 
-def places_in(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The place of each label in `order`, -1 for one that is not there."""
+def class_indices(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The position of each label in `order`, -1 for labels that are not in it."""
     lookup = torch.full((max(order) + 2,), -1, dtype=torch.int64)
     lookup[list(order)] = torch.arange(len(order))
     return lookup[labels.cpu().clamp(max=max(order) + 1)]

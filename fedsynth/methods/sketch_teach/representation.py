@@ -1,4 +1,4 @@
-"""Shapes in numbers: an image as a point of a low-frequency space, and images of such points."""
+"""Low-frequency representation of images: points that the sketch sums up, and images of points."""
 
 from __future__ import annotations
 
@@ -11,66 +11,67 @@ from torch.nn import functional
 from fedsynth.nn.transforms.dct import dct, inverse_dct, low_frequency_triangle
 from fedsynth.nn.transforms.deskew import MAX_SLANT, shear, slants
 
-NORM, SLANT = 0.5, 0.5  # weights of an image's norm and slant beside those of its shape, 1
-FAINTEST = 0.2  # of its class's mean norm, which no sample falls below
+NORM, SLANT = 0.5, 0.5  # weights of an image's norm and slant; its shape has weight 1
+MIN_RELATIVE_NORM = 0.2  # of the mean norm of its class, which no sample falls below
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """What is looked at: shapes up to so many frequencies, norms and, where shapes are straightened
-    first, slants.
+    """The map from an image to a point: its low frequencies, its norm and optionally its slant.
 
-    `corner` keeps the corner of the block in which the two frequencies together are low: half the
-    numbers, and nearly all that smooth shapes have in it."""
+    Attributes:
+        frequencies: The side of the block of DCT coefficients.
+        deskew: Straighten the image first, and keep its slant as a number of the point.
+        triangle: Keep the coefficients whose two frequencies are low together: half the numbers,
+            and nearly all that smooth shapes have in them.
+    """
 
     frequencies: int
-    upright: bool = False
-    corner: bool = False
+    deskew: bool = False
+    triangle: bool = False
 
     @property
-    def places(self) -> torch.Tensor:
-        """Which coefficients of the block are looked at."""
-        if self.corner:
+    def coefficients(self) -> torch.Tensor:
+        """The indices of the kept coefficients within the block."""
+        if self.triangle:
             return low_frequency_triangle(self.frequencies)
         return torch.arange(self.frequencies**2)
 
     @property
     def width(self) -> int:
-        """Numbers of a point."""
-        return len(self.places) + (2 if self.upright else 1)
+        """The length of a point."""
+        return len(self.coefficients) + (2 if self.deskew else 1)
 
     @property
-    def longest(self) -> float:
-        """The L2 norm that no point exceeds: 1.118, or 1.187 with slants."""
-        return math.sqrt(1 + NORM**2 + (SLANT * MAX_SLANT if self.upright else 0.0) ** 2)
+    def max_norm(self) -> float:
+        """The L2 bound on points: 1.118, or 1.187 with slants."""
+        return math.sqrt(1 + NORM**2 + (SLANT * MAX_SLANT if self.deskew else 0.0) ** 2)
 
     def points(self, pixels: torch.Tensor) -> torch.Tensor:
-        """One row an image: [u, 0.5 t] and, with the slant s, 0.5 s.
+        """One row per image: [u, 0.5 t] and, with the slant s, 0.5 s.
 
-        u are its low-frequency coefficients, scaled to unit length (zero for a black image), those
-        of the straightened image if there is a slant, and t in [0, 1] is its norm over the largest
-        possible."""
+        u are the kept coefficients scaled to unit length (zero for a black image), and t in [0, 1]
+        is the norm of the image relative to the largest possible one."""
         t = pixels.flatten(1).norm(dim=1, keepdim=True) / math.sqrt(pixels[0].numel())
-        rest = [NORM * t]
-        if self.upright:
+        columns = [NORM * t]
+        if self.deskew:
             s = slants(pixels)
             pixels = shear(pixels, -s)
-            rest.append(SLANT * s[:, None])
-        shapes = dct(pixels, self.frequencies)[:, self.places.to(pixels.device)]
-        return torch.cat([functional.normalize(shapes, dim=1), *rest], dim=1)
+            columns.append(SLANT * s[:, None])
+        shapes = dct(pixels, self.frequencies)[:, self.coefficients.to(pixels.device)]
+        return torch.cat([functional.normalize(shapes, dim=1), *columns], dim=1)
 
-    def energy(self, means: torch.Tensor) -> torch.Tensor:
-        """What points around each of these means have left of the unit length of their shapes."""
-        return 1 - means[:, : len(self.places)].square().sum(1)
+    def shape_variance(self, means: torch.Tensor) -> torch.Tensor:
+        """The mean squared distance of unit-length shapes from each of these class means."""
+        return 1 - means[:, : len(self.coefficients)].square().sum(1)
 
-    def pictured(self, points: torch.Tensor, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images of these points without negative pixels, intensity still to be set, and the norms
-        they want."""
+    def render(self, points: torch.Tensor, side: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images of points, without negative pixels, and the norms to scale them to."""
         shapes = torch.zeros(len(points), self.frequencies**2)
-        shapes[:, self.places] = points[:, : len(self.places)].float()
+        shapes[:, self.coefficients] = points[:, : len(self.coefficients)].float()
         images = inverse_dct(shapes, side).clamp_min(0)
-        rest = points[:, len(self.places) :].float()
-        if self.upright:
-            images = shear(images, (rest[:, 1] / SLANT).clamp(-1.0, 1.0))
-        norms = side / NORM * rest[:, 0]
-        return images, norms.clamp_min(FAINTEST * float(norms.mean().clamp_min(0)))
+        columns = points[:, len(self.coefficients) :].float()
+        if self.deskew:
+            images = shear(images, (columns[:, 1] / SLANT).clamp(-1.0, 1.0))
+        norms = side / NORM * columns[:, 0]
+        return images, norms.clamp_min(MIN_RELATIVE_NORM * float(norms.mean().clamp_min(0)))

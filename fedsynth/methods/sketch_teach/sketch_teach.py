@@ -1,20 +1,21 @@
-"""sketch_teach: a small noised sketch of each class, a private teacher on top, a set from both.
+"""sketch_teach: a small noised sketch of each class, a private teacher, and a set from both.
 
-Two releases share the budget by exact Gaussian differential privacy. The first is a sketch, in
-three questions: the mean shape of each class, how records lie around the means of their classes,
-and the same class by class (`_questions`). Images drawn from it, made livelier by a prior written
-by hand, train a network whose features, next to a fixed scattering transform, are good for the real
-images too. The second are T full-batch gradients of a linear head on those features: the teacher.
-It labels fresh images, and they are the release.
+Two releases share the budget by exact Gaussian differential privacy.
 
-A record moves the answer to a question by at most the question's bound, which the guard enforces,
-and every gradient sum by at most C. The rest is post-processing. Images are released as bytes.
+1. The sketch: three or four queries about the mean and the spread of each class (`queries`). Images
+   drawn from it and changed by a public prior (`synthesis`) train a network, whose features are
+   useful for the real images too, next to a fixed scattering transform.
+2. The teacher: T full-batch gradients of a linear head on those features (`linear_teacher`). It
+   labels fresh images, and they are the release.
+
+A record changes the answer to a query by at most the bound of the query and a gradient sum by at
+most C in L2; the guard enforces both. Everything else is post-processing. Images are released as
+bytes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -25,14 +26,14 @@ from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.sketch_teach.config import Recipe, SketchTeachConfig, unfit
-from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors, places_in
+from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, class_indices, gradient_factors
 from fedsynth.methods.sketch_teach.queries import Query
 from fedsynth.methods.sketch_teach.synthesis import (
     SetSynthesizer,
-    others_than,
-    portrayed,
-    shown_negatives,
+    estimate_class_models,
+    negative_examples,
+    without_classes,
 )
 from fedsynth.nn.classifiers.poolnet import BATCH
 from fedsynth.nn.transforms.scattering import scattering
@@ -46,7 +47,7 @@ LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
 
 
 class SketchTeach(Method[SketchTeachConfig]):
-    """One-shot: the party sketches, learns features from the sketch, teaches, labels, releases."""
+    """A one-shot release: a party sketches, fits features, trains a teacher and labels a set."""
 
     name = "sketch_teach"
     summary = (
@@ -67,7 +68,7 @@ class SketchTeach(Method[SketchTeachConfig]):
         parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
         assumes = ("the number of records of each party", "the classes a party holds")
         images = sum(
-            recipe_of(cfg, stage, info, budget).spc * len(info.class_counts)
+            release_parameters(cfg, stage, info, budget).spc * len(info.class_counts)
             for info in stage.parties
         )
         return Plan(self.name, stage, budget, parties, images=images, assumes=assumes)
@@ -75,106 +76,119 @@ class SketchTeach(Method[SketchTeachConfig]):
     def _party_plan(
         self, cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        recipe = recipe_of(cfg, stage, info, budget)
-        image = math.prod(stage.data.shape) + 8  # and its label
-        held, strangers = len(info.class_counts), len(stage.seen) - len(stage.classes)
-        soft = 4 * stage.data.classes * held * recipe.spc if cfg.labels == "soft" else 0
+        parameters = release_parameters(cfg, stage, info, budget)
+        image_bytes = math.prod(stage.data.shape) + 8  # with its label
+        held, earlier_classes = len(info.class_counts), len(stage.seen) - len(stage.classes)
+        soft = 4 * stage.data.classes * held * parameters.spc if cfg.labels == "soft" else 0
         return PartyPlan(
             info.party,
             info.records,
-            event=event_of(recipe),
-            steps=len(recipe.sketch_multipliers) + recipe.steps,
-            noise_multiplier=recipe.teacher_multiplier,
-            bytes_up=held * recipe.spc * image + soft,
-            bytes_down=strangers * min(cfg.negatives, recipe.spc) * image,
-            cost=(*work_of(cfg, info.records), *made_work(cfg, recipe, held)),
+            event=release_event(parameters),
+            steps=len(parameters.sketch_multipliers) + parameters.steps,
+            noise_multiplier=parameters.teacher_multiplier,
+            bytes_up=held * parameters.spc * image_bytes + soft,
+            bytes_down=earlier_classes * min(cfg.negatives, parameters.spc) * image_bytes,
+            cost=(*feature_cost(cfg, info.records), *synthesis_cost(cfg, parameters, held)),
         )
 
     def party(self, ctx: PartyContext[SketchTeachConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        info, data = private.info, plan.stage.data
-        recipe = recipe_of(cfg, plan.stage, info, plan.budget)
-        classes = held_classes(plan.stage, info)
+        stage = ctx.plan.stage
+        parameters = release_parameters(ctx.config, stage, ctx.info, ctx.plan.budget)
+        classes = held_classes(stage, ctx.info)
 
-        def ask(question: Query) -> torch.Tensor:
-            multiplier = recipe.sketch_multipliers[question.number]
-            return question.answer(private, guard, noise_multiplier=multiplier)
+        def ask(query: Query) -> torch.Tensor:
+            multiplier = parameters.sketch_multipliers[query.number]
+            return query.answer(ctx.data, ctx.guard, noise_multiplier=multiplier)
 
-        key = (request.numbers["seed"], self.name, plan.stage.index, info.party)
-        models = portrayed(ask, recipe, classes, records=info.records, key=key)
-        sent = request.arrays
-        earlier = SyntheticSet.from_arrays(sent) if sent else None
-        lesson = SetSynthesizer(
-            cfg,
-            recipe,
-            data,
+        key = (request.numbers["seed"], self.name, stage.index, ctx.party)
+        models = estimate_class_models(ask, parameters, classes, records=ctx.info.records, key=key)
+        earlier = SyntheticSet.from_arrays(request.arrays) if request.arrays else None
+        synthesizer = SetSynthesizer(
+            ctx.config,
+            parameters,
+            ctx.dataset,
             models,
-            earlier=others_than(classes, earlier),
+            earlier=without_classes(classes, earlier),
             key=key,
-            device=guard.device,
+            device=ctx.device,
         )
-        head = lesson.head()
-        rows = private.records.map(partial(rows_and_places, lesson.features, lesson.order))
-        with guard.reserve(gaussian(recipe.teacher_multiplier), recipe.steps, "teacher"):
-            for step in private.rounds(recipe.steps, head.state):
-                mechanism = OuterProductSum(
-                    factors=rows.map(lambda known: gradient_factors(head.weights, *known)),
-                    clip=cfg.clip,
-                    noise_multiplier=recipe.teacher_multiplier,
-                )
-                (total,) = guard.apply(mechanism, private, call=step)
-                head.step(step, lesson.mean_gradient(head.weights, total, info.records))
-        made = lesson.released(head.result())
-        return guard.release(made)
+        return ctx.guard.release(synthesizer.synthesize(_train_head(ctx, parameters, synthesizer)))
 
     def serve(self, ctx: ServerContext[SketchTeachConfig]) -> Outcome:
-        cfg = ctx.config
-        earlier = shown_negatives(cfg, ctx.inherited)
-        sent = {} if earlier is None else replace(earlier, soft=None).to_arrays()
-        releases = ctx.ask(ctx.parties, Request(arrays=sent, numbers={"seed": ctx.seed}))
+        earlier = negative_examples(ctx.config, ctx.inherited)
+        arrays = {} if earlier is None else earlier.to_arrays()
+        releases = ctx.ask(ctx.parties, Request(arrays=arrays, numbers={"seed": ctx.seed}))
         return SyntheticSet.join([release.synthetic_set() for release in releases])
 
 
-def recipe_of(cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget) -> Recipe:
-    """The recipe of a party that releases alone."""
+def _train_head(
+    ctx: PartyContext[SketchTeachConfig],
+    parameters: ReleaseParameters,
+    synthesizer: SetSynthesizer,
+) -> torch.Tensor:
+    """Train the head on the party's records with noised gradient sums."""
+    head = synthesizer.head()
+    rows = ctx.data.records.map(partial(rows_and_indices, synthesizer.features, synthesizer.order))
+    event = gaussian(parameters.teacher_multiplier)
+    with ctx.guard.reserve(event, parameters.steps, "teacher"):
+        for step in ctx.data.rounds(parameters.steps, head.state):
+            mechanism = OuterProductSum(
+                factors=rows.map(lambda features: gradient_factors(head.weights, *features)),
+                clip=ctx.config.clip,
+                noise_multiplier=parameters.teacher_multiplier,
+            )
+            (total,) = ctx.guard.apply(mechanism, ctx.data, call=step)
+            head.step(step, synthesizer.mean_gradient(head.weights, total, ctx.info.records))
+    return head.result()
+
+
+def release_parameters(
+    cfg: SketchTeachConfig, stage: Stage, info: PartyInfo, budget: Budget
+) -> ReleaseParameters:
+    """The numbers of a party that releases by itself."""
     held = held_classes(stage, info)
-    earlier = tuple(name for name in stage.seen if name not in stage.classes)
-    alone = Stage(stage.data, 0, 1, (info,), held, (*earlier, *held))
-    return Recipe.of(cfg, alone, budget, info.records)
+    earlier = tuple(label for label in stage.seen if label not in stage.classes)
+    single_party = Stage(stage.data, 0, 1, (info,), held, (*earlier, *held))
+    return ReleaseParameters.derive(cfg, single_party, budget, info.records)
 
 
 def held_classes(stage: Stage, info: PartyInfo) -> tuple[int, ...]:
-    """The classes a party says it holds, in the order of the stage."""
+    """The public classes of a party, in the order of the stage."""
     return tuple(c for c in stage.classes if c in info.class_counts)
 
 
-def event_of(recipe: Recipe) -> DpEvent:
-    """All a record's party spends: a Gaussian for each question and for each teacher step."""
-    teacher = repeated(gaussian(recipe.teacher_multiplier), recipe.steps)
-    return composed([*map(gaussian, recipe.sketch_multipliers), teacher])
+def release_event(parameters: ReleaseParameters) -> DpEvent:
+    """The privacy event of a whole release: one Gaussian per query and per step of the teacher."""
+    teacher = repeated(gaussian(parameters.teacher_multiplier), parameters.steps)
+    return composed([*map(gaussian, parameters.sketch_multipliers), teacher])
 
 
-def rows_and_places(
+def rows_and_indices(
     features: FeatureMap, order: list[int], records: Records
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the teacher needs of the records, each row from its own record alone. The scattering
-    transform knows no draw and no budget: it is computed once for all of them."""
+    """The feature row and the class index of each record, from that record alone.
+
+    The scattering transform depends on neither noise nor budget, so it is computed once and
+    cached at the party."""
     pixels = records.pixels()
-    known = None
+    scattered = None
     if features.with_scattering:
         device = features.centre.device
-        known = recall(records, "scattering", lambda _: scattering(pixels.to(device)).cpu())
-    return features(pixels, known), places_in(records.labels, order)
+        scattered = recall(records, "scattering", lambda _: scattering(pixels.to(device)).cpu())
+    return features(pixels, scattered), class_indices(records.labels, order)
 
 
-def work_of(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[ComputeCost, ...]:
-    """Features of so many images, each about a forward pass, and so many steps of training."""
+def feature_cost(cfg: SketchTeachConfig, images: int, steps: int = 0) -> tuple[ComputeCost, ...]:
+    """The cost of the features of `images` images, each about a forward pass, and of `steps`
+    training steps."""
     training = ComputeCost("train", cfg.width, BATCH, images // (3 * BATCH) + steps)
     return (training, ComputeCost("scattering", 1, images, 1)) if cfg.scattering else (training,)
 
 
-def made_work(cfg: SketchTeachConfig, recipe: Recipe, classes: int) -> tuple[ComputeCost, ...]:
-    """The pool-net's training, and what it takes to make the set."""
-    images = classes * (cfg.pool + (cfg.drawn or recipe.spc))
-    small = () if cfg.drawn is None else cfg.condensation(recipe.spc).cost(classes)
-    return (*work_of(cfg, images, cfg.pool_steps), *small)
+def synthesis_cost(
+    cfg: SketchTeachConfig, parameters: ReleaseParameters, classes: int
+) -> tuple[ComputeCost, ...]:
+    """The cost of training the pool-net and of the synthetic images."""
+    images = classes * (cfg.pool + (cfg.matched_to or parameters.spc))
+    matching = () if cfg.matched_to is None else cfg.condensation(parameters.spc).cost(classes)
+    return (*feature_cost(cfg, images, cfg.pool_steps), *matching)

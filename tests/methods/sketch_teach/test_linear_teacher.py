@@ -1,4 +1,4 @@
-"""The private teacher: gradients, head and features against naive ones."""
+"""Tests of gradients, head and features against naive versions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.methods.sketch_teach.linear_teacher import (
     FeatureMap,
     Head,
+    class_indices,
     first_head,
     gradient_factors,
-    places_in,
 )
 from fedsynth.nn.classifiers.poolnet import PoolNet
 
@@ -37,10 +37,10 @@ def test_gradient_factors_are_the_gradients_of_single_records() -> None:
         assert float(slope.norm()) == pytest.approx(product, rel=1e-4)
 
 
-def test_a_record_of_a_class_that_the_head_lacks_says_nothing() -> None:
-    """Whatever order and weights a party is sent: it neither fails nor teaches another class."""
+def test_a_record_of_a_class_without_output_has_no_gradient() -> None:
+    """For any order and weights a party neither fails nor trains another class."""
     rows, labels = rows_and_labels()
-    places = places_in(labels, [3, 0, 1])
+    places = class_indices(labels, [3, 0, 1])
     assert places.tolist() == [1, 2, -1, 0] * 3
     for classes in (3, 2):
         left, _ = gradient_factors(torch.zeros(classes, 7), rows, places)
@@ -48,8 +48,8 @@ def test_a_record_of_a_class_that_the_head_lacks_says_nothing() -> None:
         assert torch.equal(left.abs().sum(1) == 0, silent)
 
 
-def test_the_head_is_a_heavy_ball_whose_second_half_is_averaged() -> None:
-    head = Head(torch.tensor([[2.0]]), steps=5, rate=0.1, momentum=0.5)
+def test_the_head_uses_momentum_and_averages_its_second_half() -> None:
+    head = Head(torch.tensor([[2.0]]), steps=5, learning_rate=0.1, momentum=0.5)
     weight, velocity, kept = 2.0, 0.0, []
     for step in range(5):
         head.step(step, torch.tensor([[weight - 1.0]]))
@@ -60,7 +60,7 @@ def test_the_head_is_a_heavy_ball_whose_second_half_is_averaged() -> None:
     assert float(head.result()) == pytest.approx(sum(kept[2:]) / 3)
 
 
-def test_the_first_head_agrees_with_the_logits_it_was_made_from() -> None:
+def test_the_first_head_reproduces_the_logits() -> None:
     rows = torch.randn(500, 6, generator=torch.Generator().manual_seed(5))
     truth = torch.randn(3, 6, generator=torch.Generator().manual_seed(6))
     logits = rows @ truth.T + 5.0  # a constant for all classes changes no probability
@@ -76,7 +76,7 @@ def feature_map(with_scattering: bool = True, width: int = 4) -> tuple[FeatureMa
 
 
 @pytest.mark.parametrize("with_scattering", [True, False])
-def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(
+def test_features_are_whitened_and_computed_per_image(
     with_scattering: bool,
 ) -> None:
     features, pool = feature_map(with_scattering)
@@ -93,7 +93,7 @@ def test_features_are_whitened_on_the_pool_and_each_image_has_its_own(
     torch.testing.assert_close(features(pool[7:9]), rows[7:9], rtol=1e-3, atol=1e-4)
 
 
-def test_images_that_are_all_alike_make_no_feature_explode() -> None:
+def test_features_stay_small_if_all_images_are_alike() -> None:
     with default_seed("features"):
         net = PoolNet(4, 3, 28).eval()
     features = FeatureMap.fit(net, torch.zeros(50, 1, 28, 28), with_scattering=True)
@@ -102,7 +102,7 @@ def test_images_that_are_all_alike_make_no_feature_explode() -> None:
     assert float(rows.norm(dim=1).max()) < 1e6
 
 
-def test_features_travel_as_arrays() -> None:
+def test_features_survive_as_arrays() -> None:
     features, pool = feature_map()
-    again = FeatureMap.of_arrays(features.arrays(), 4, 3, CPU)
+    again = FeatureMap.from_arrays(features.arrays(), 4, 3, CPU)
     assert torch.equal(again(pool[:5]), features(pool[:5]))

@@ -1,4 +1,4 @@
-"""The sketch's questions against their definitions, and what one record may say to each."""
+"""Tests of the queries against their definitions, and of the bound on one record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsynth.methods.sketch_teach.queries import (
     CELLS,
     COMMON,
     MEANS,
-    QUESTIONS,
+    QUERIES,
     SPREADS,
     Query,
     nearest,
@@ -34,120 +34,120 @@ def some_records(n: int = 12, seed: int = 0) -> Records:
     return Records(images, torch.tensor([3, 0, 5, 7])[torch.arange(n) % 4])
 
 
-def asked(kind: str, upright: bool = False, radius: float = 0.2, seed: int = 1) -> Query:
-    sketch = Sketch(4, upright, corner=True)
+def make_query(kind: str, deskew: bool = False, radius: float = 0.2, seed: int = 1) -> Query:
+    sketch = Sketch(4, deskew, triangle=True)
     if kind == MEANS:
         return Query(kind, sketch, CLASSES, {})
     generator = torch.Generator().manual_seed(seed)
     cells, r = (2, 5) if kind == CELLS else (1, 5)
-    known = {
+    public = {
         "means": 0.3 * torch.rand(3, sketch.width, generator=generator),
         "basis": torch.linalg.qr(torch.randn(sketch.width, r, generator=generator))[0],
         "radii": radius * (1 + torch.rand(3, cells, generator=generator)),
         "centres": 0.1 * torch.randn(3, cells, r, generator=generator),
     }
-    return Query(kind, sketch, CLASSES, known)
+    return Query(kind, sketch, CLASSES, public)
 
 
-@given(st.integers(0, 1000), st.sampled_from(QUESTIONS), st.booleans(), st.floats(1e-3, 3.0))
+@given(st.integers(0, 1000), st.sampled_from(QUERIES), st.booleans(), st.floats(1e-3, 3.0))
 @settings(max_examples=40, deadline=None)
-def test_no_record_says_more_than_the_bound(
-    seed: int, kind: str, upright: bool, radius: float
+def test_no_record_contributes_more_than_the_bound(
+    seed: int, kind: str, deskew: bool, radius: float
 ) -> None:
-    question, records = asked(kind, upright, radius, seed), some_records(8, seed)
+    query, records = make_query(kind, deskew, radius, seed), some_records(8, seed)
     if kind == MEANS:
-        norms = question.counted(records.pixels()).double().norm(dim=1)
+        norms = query.points_and_counts(records.pixels()).double().norm(dim=1)
     else:
-        rows, groups = question.grouped(records)
-        assert rows.shape == (8, question.shape[-1])
-        assert int(groups.max()) < question.shape[0]
+        rows, groups = query.grouped_rows(records)
+        assert rows.shape == (8, query.shape[-1])
+        assert int(groups.max()) < query.shape[0]
         norms = rows.double().square().sum(1)  # of the outer product with itself
-    assert float(norms.max()) <= question.bound * (1 + 1e-6)
+    assert float(norms.max()) <= query.bound * (1 + 1e-6)
     if radius < 0.05:
-        assert float(norms.max()) == pytest.approx(question.bound, rel=0.2)
+        assert float(norms.max()) == pytest.approx(query.bound, rel=0.2)
 
 
 @pytest.mark.parametrize("kind", [COMMON, SPREADS, CELLS])
-def test_a_row_is_the_clipped_way_from_the_centre_of_the_record(kind: str) -> None:
-    question, records = asked(kind), some_records()
-    known, points = question.known, question.sketch.points(records.pixels())
-    rows, groups = question.grouped(records)
-    for point, name, row, group in zip(points, records.labels.tolist(), rows, groups, strict=True):
-        if name not in CLASSES:
+def test_a_row_is_the_clipped_offset_from_the_centre(kind: str) -> None:
+    query, records = make_query(kind), some_records()
+    public, points = query.public, query.sketch.points(records.pixels())
+    rows, groups = query.grouped_rows(records)
+    for point, label, row, group in zip(points, records.labels.tolist(), rows, groups, strict=True):
+        if label not in CLASSES:
             assert int(group) == -1
             assert not row.any()
             continue
-        place = CLASSES.index(name)
-        way = (point - known["means"][place]) @ known["basis"]
+        class_index = CLASSES.index(label)
+        offset = (point - public["means"][class_index]) @ public["basis"]
         cell = 0
         if kind == CELLS:
-            ways = way - known["centres"][place]
-            cell = int(ways.norm(dim=1).argmin())
-            way = ways[cell]
-        way = way / known["radii"][place, cell]
-        way = way / max(1.0, float(way.norm()))
+            offsets = offset - public["centres"][class_index]
+            cell = int(offsets.norm(dim=1).argmin())
+            offset = offsets[cell]
+        offset = offset / public["radii"][class_index, cell]
+        offset = offset / max(1.0, float(offset.norm()))
         if kind == CELLS:
-            way = torch.cat([way, torch.tensor([0.5])])
-        torch.testing.assert_close(row, way, rtol=1e-4, atol=1e-5)
-        assert int(group) == {COMMON: 0, SPREADS: place, CELLS: 2 * place + cell}[kind]
+            offset = torch.cat([offset, torch.tensor([0.5])])
+        torch.testing.assert_close(row, offset, rtol=1e-4, atol=1e-5)
+        assert int(group) == {COMMON: 0, SPREADS: class_index, CELLS: 2 * class_index + cell}[kind]
 
 
 @pytest.mark.parametrize("kind", [COMMON, SPREADS, CELLS])
-def test_what_a_record_says_depends_on_no_other(kind: str) -> None:
-    question, records = asked(kind), some_records()
-    rows, groups = question.grouped(records)
+def test_a_row_depends_on_its_own_record_only(kind: str) -> None:
+    query, records = make_query(kind), some_records()
+    rows, groups = query.grouped_rows(records)
     for i in (0, 3, 7):
         alone = Records(records.images[i : i + 1], records.labels[i : i + 1])
-        row, group = question.grouped(alone)
+        row, group = query.grouped_rows(alone)
         torch.testing.assert_close(row[0], rows[i], rtol=1e-4, atol=1e-6)
         assert group[0] == groups[i]
 
 
-def test_a_party_without_records_of_the_classes_answers_all_the_same() -> None:
+def test_records_of_other_classes_give_rows_without_a_group() -> None:
     others = Records(torch.zeros(2, 1, 28, 28, dtype=torch.uint8), torch.tensor([7, 7]))
     none = Records(torch.zeros(0, 1, 28, 28, dtype=torch.uint8), torch.zeros(0).long())
     for records in (others, none):
-        rows, groups = asked(SPREADS).grouped(records)
+        rows, groups = make_query(SPREADS).grouped_rows(records)
         assert rows.shape == (len(records.labels), 5)
         assert (groups == -1).all()
 
 
-def broken(known: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """What a question knows, with something missing, too short, too long, too much or of another
-    type. Any number of directions will do."""
-    yield {**known, "more": torch.zeros(1)}
-    for name, value in known.items():
-        yield {k: v for k, v in known.items() if k != name}
-        yield {**known, name: value.double()}
+def broken(public: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """The public arrays with one missing, too many, too short, too long or of another type; any
+    number of directions is valid."""
+    yield {**public, "more": torch.zeros(1)}
+    for name, value in public.items():
+        yield {k: v for k, v in public.items() if k != name}
+        yield {**public, name: value.double()}
         for dim in range(1 if name == "basis" else value.dim()):
-            yield {**known, name: value.narrow(dim, 0, value.shape[dim] - 1)}
-            yield {**known, name: torch.cat([value, value.narrow(dim, 0, 1)], dim)}
+            yield {**public, name: value.narrow(dim, 0, value.shape[dim] - 1)}
+            yield {**public, name: torch.cat([value, value.narrow(dim, 0, 1)], dim)}
 
 
-@pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_question_that_is_not_whole_is_refused(kind: str) -> None:
-    """Where a row is missing, only some records would notice."""
-    whole, cells = asked(kind), 2 if kind == CELLS else 1
-    known = {k: v for k, v in whole.known.items() if kind == CELLS or k != "centres"}
-    dataclasses.replace(whole, known=known).require_whole(cells)
-    for wrong in broken(known):
-        with pytest.raises(UserError, match=f"asks '{kind}' with "):
-            dataclasses.replace(whole, known=wrong).require_whole(cells)
+@pytest.mark.parametrize("kind", QUERIES)
+def test_a_query_with_malformed_arrays_is_refused(kind: str) -> None:
+    """A missing row would otherwise make only some records fail."""
+    complete, cells = make_query(kind), 2 if kind == CELLS else 1
+    public = {k: v for k, v in complete.public.items() if kind == CELLS or k != "centres"}
+    dataclasses.replace(complete, public=public).check_shapes(cells)
+    for wrong in broken(public):
+        with pytest.raises(UserError, match=f"sent query '{kind}' with "):
+            dataclasses.replace(complete, public=wrong).check_shapes(cells)
 
 
 def test_shapes_are_those_of_the_answers() -> None:
-    width = asked(MEANS).sketch.width
-    assert asked(MEANS).shape == (3, width + 1)
-    assert asked(COMMON).shape == (1, 5, 5)
-    assert asked(SPREADS).shape == (3, 5, 5)
-    assert asked(CELLS).shape == (6, 6, 6)
-    assert [asked(kind).number for kind in QUESTIONS] == [0, 1, 2, 3]
+    width = make_query(MEANS).sketch.width
+    assert make_query(MEANS).shape == (3, width + 1)
+    assert make_query(COMMON).shape == (1, 5, 5)
+    assert make_query(SPREADS).shape == (3, 5, 5)
+    assert make_query(CELLS).shape == (6, 6, 6)
+    assert [make_query(kind).number for kind in QUERIES] == [0, 1, 2, 3]
 
 
-def test_the_nearest_of_shared_or_own_centres() -> None:
+def test_nearest_of_shared_or_own_centres() -> None:
     points = torch.tensor([[0.0, 1.0], [2.0, 2.0]])
     centres = torch.tensor([[0.0, 0.0], [3.0, 2.0]])
     for given_centres in (centres, centres.expand(2, 2, 2)):
-        cell, apart = nearest(points, given_centres)
+        cell, offset = nearest(points, given_centres)
         assert cell.tolist() == [0, 1]
-        assert apart.tolist() == [[0.0, 1.0], [-1.0, 0.0]]
+        assert offset.tolist() == [[0.0, 1.0], [-1.0, 0.0]]
