@@ -8,6 +8,11 @@ from dataclasses import dataclass
 import torch
 
 
+def unit_interval(images: torch.Tensor) -> torch.Tensor:
+    """Images as float32 with 0 black and 1 white, from bytes or from floats on that scale."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
 @dataclass(frozen=True)
 class SyntheticSet:
     """Released images or table rows with labels.
@@ -22,7 +27,7 @@ class SyntheticSet:
 
     def pixels(self) -> torch.Tensor:
         """The images in the pixel scale, float32."""
-        return self.images / 255 if self.images.dtype == torch.uint8 else self.images
+        return unit_interval(self.images)
 
     def to_arrays(self) -> dict[str, torch.Tensor]:
         """The content as named arrays: images, labels and, where there are any, soft labels."""

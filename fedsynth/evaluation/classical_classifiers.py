@@ -1,11 +1,11 @@
 """The classical classifiers of protocol G (paper 001), with the settings of its program.
 
-Paper 001 says "scikit-learn's defaults"; its program says otherwise, and the program is what was
-run. Today's scikit-learn has neither AdaBoost's SAMME.R (SAMME takes its place, so AdaBoost's
-numbers are not the paper's) nor `multi_class` (one multinomial model is what remains). The
-thirteenth classifier, the CNN, is LeNet and is trained by `downstream` like every other network.
+Paper 001 states the defaults of scikit-learn, but its program, which computed the results, sets
+other values. Current scikit-learn has neither SAMME.R for AdaBoost (SAMME replaces it, so the
+numbers of AdaBoost differ from the paper's) nor `multi_class` (the multinomial model remains). The
+thirteenth classifier, the CNN, is LeNet and is trained by `train_classifier` like all networks.
 
-Everything is imported when it is used, so that naming classifiers costs nothing.
+Packages are imported on use, so that listing classifiers is cheap.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def _decision_tree(seed: int, _classes: int, _images: int) -> Any:
 def _lda(_seed: int, classes: int, _images: int) -> Any:
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-    parts = min(9, classes - 1)
-    return LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5, n_components=parts, tol=1e-8)
+    components = min(9, classes - 1)
+    return LinearDiscriminantAnalysis(
+        solver="eigen", shrinkage=0.5, n_components=components, tol=1e-8
+    )
 
 
 def _adaboost(seed: int, _classes: int, _images: int) -> Any:
@@ -84,7 +86,7 @@ def _mlp(seed: int, _classes: int, _images: int) -> Any:
 def _bagging(seed: int, _classes: int, images: int) -> Any:
     from sklearn.ensemble import BaggingClassifier
 
-    tenth = max(1, images // 10)  # as a number: a share of a tiny set would be none at all
+    tenth = max(1, images // 10)  # a fraction of a tiny set would be rounded to zero
     return BaggingClassifier(n_estimators=20, max_samples=tenth, random_state=seed)
 
 
@@ -106,10 +108,10 @@ def _xgboost(seed: int, _classes: int, _images: int) -> Any:
     )
 
 
-Maker = Callable[[int, int, int], Any]
-"""From a seed, the number of classes and the number of images to a fresh classifier."""
+Factory = Callable[[int, int, int], Any]
+"""Function of a seed, the number of classes and the number of images to a fresh classifier."""
 
-CLASSICAL: dict[str, Maker] = {
+CLASSICAL: dict[str, Factory] = {
     "logistic_regression": _logistic_regression,
     "random_forest": _random_forest,
     "gaussian_nb": _gaussian_nb,
@@ -126,10 +128,10 @@ CLASSICAL: dict[str, Maker] = {
 SUITE = (*CLASSICAL, CNN)
 
 PACKAGES = {name: name if name == XGBOOST else "scikit-learn" for name in CLASSICAL}
-"""Which package a classifier comes from: its version decides what it computes."""
+"""The package of each classifier, whose version determines its results."""
 
 REMARKS = {"adaboost": "SAMME, as scikit-learn has removed the paper's SAMME.R"}
-"""Where a classifier cannot be what the paper used, whatever is done."""
+"""Unavoidable differences from the classifiers of the paper."""
 
 
 def has_xgboost() -> bool:
@@ -137,54 +139,60 @@ def has_xgboost() -> bool:
     return importlib.util.find_spec(XGBOOST) is not None
 
 
-def missing(info: DatasetInfo) -> dict[str, str]:
-    """The classifiers of the suite that cannot run on such data here, and why not."""
-    found = {}
+def unavailable(info: DatasetInfo) -> dict[str, str]:
+    """The classifiers of the suite that cannot run on such data here, with the reason."""
+    reasons = {}
     if not has_xgboost():
-        found[XGBOOST] = "not installed: pip install 'fedsynth[xgboost]'"
+        reasons[XGBOOST] = "not installed: pip install 'fedsynth[xgboost]'"
     _, height, width = info.shape
     if info.kind != DataKind.IMAGE:
-        found[CNN] = f"for images, and {info.name} is a table"
+        reasons[CNN] = f"for images, and {info.name} is a table"
     elif height != width or (height != 28 and height % 32):
-        found[CNN] = f"needs square images of side 28 or a multiple of 32, not {height}x{width}"
-    return found
+        reasons[CNN] = f"needs square images of side 28 or a multiple of 32, not {height}x{width}"
+    return reasons
 
 
 def fit_and_predict(
     name: str, images: torch.Tensor, labels: torch.Tensor, test: torch.Tensor, seed: int
 ) -> tuple[torch.Tensor, str]:
-    """Fit the classifier `name` on images in [0, 1] and places in a head, predict the places of
-    test images, and say in words what the reader should know of it (mostly nothing).
+    """Fit a classifier and predict the classes of test images, with one thread.
 
-    One thread; `seed` is all the randomness. Labels need not cover every place: one that is not
-    there is never predicted, and where there is only one it is always predicted.
+    Args:
+        name: the classifier.
+        images: training images in [0, 1].
+        labels: class indices, not necessarily all of them; an absent one is never predicted.
+        test: test images.
+        seed: of all randomness.
+
+    Returns:
+        The predicted class indices, and a remark for the reader (mostly empty).
     """
     if name == XGBOOST and not has_xgboost():
         raise UserError(
-            "evaluation.classifier=xgboost is an extra that is not installed: "
+            "evaluation.classifier=xgboost is an optional extra that is not installed: "
             "pip install 'fedsynth[xgboost]'."
         )
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    places, compact = np.unique(labels.numpy(), return_inverse=True)
-    often = int(places[np.bincount(compact).argmax()])
-    if len(places) == 1:
-        return torch.full((len(test),), often), "one class only"
-    said = [REMARKS[name]] if name in REMARKS else []
+    present, compact = np.unique(labels.numpy(), return_inverse=True)
+    most_frequent = int(present[np.bincount(compact).argmax()])
+    if len(present) == 1:
+        return torch.full((len(test),), most_frequent), "one class only"
+    remarks = [REMARKS[name]] if name in REMARKS else []
     with threadpool_limits(1), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            model = CLASSICAL[name](seed % 2**32, len(places), len(images))
+            model = CLASSICAL[name](seed % 2**32, len(present), len(images))
             model.fit(_rows(images), compact)
-            predicted = places[model.predict(_rows(test))]
+            predicted = present[model.predict(_rows(test))]
         except (ValueError, np.linalg.LinAlgError) as error:
             reason = " ".join(str(error).split())[:80]
-            said.append(f"cannot be fitted ({reason}), so it names the most frequent class")
-            predicted = np.full(len(test), often)
+            remarks.append(f"cannot be fitted ({reason}), predicts the most frequent class")
+            predicted = np.full(len(test), most_frequent)
     if any(issubclass(w.category, ConvergenceWarning) for w in warned):
-        said.append("stopped before it had converged")
-    return torch.from_numpy(predicted), "; ".join(said)
+        remarks.append("stopped before convergence")
+    return torch.from_numpy(predicted), "; ".join(remarks)
 
 
 def _rows(images: torch.Tensor) -> np.ndarray:

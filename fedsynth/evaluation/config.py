@@ -1,4 +1,4 @@
-"""The `evaluation.` keys: which protocol to follow, and where a cheaper run departs from it."""
+"""The `evaluation.` keys: the protocol, and departures from it that make a run cheaper."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError, nearest, unknown
 from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
-from fedsynth.evaluation.classical_classifiers import SUITE, missing
-from fedsynth.evaluation.protocols import PROTOCOLS, ParticipationSchedule, Protocol, protocol
+from fedsynth.evaluation.classical_classifiers import SUITE, unavailable
+from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, TrainingSchedule, protocol
 from fedsynth.nn.classifiers.registry import CLASSIFIERS, FREE_WIDTH, classifier
 from fedsynth.nn.compute_dtype import DTYPES
 
@@ -27,10 +27,10 @@ PRESETS: dict[str, dict[str, dict[str, int]]] = {
         "laptop": {"max_images": 100_000, "batch": 16},
     },
 }
-"""What the cheaper forms of a run do of a protocol that is named, where nothing else is said. Those
-of P and D cut trainings on tens of thousands of images and leave small sets as published."""
+"""Defaults of the cheaper presets per protocol. Those of P and D shorten only training on tens of
+thousands of images; training on small sets is as published."""
 
-APART = ("G", "L")  # protocols for which nothing holds that was said for another one
+SEPARATE = ("G", "L")  # protocols that ignore training keys given for another protocol
 
 SCORERS: dict[str, dict[str, int]] = {
     "smoke": {"scorer_width": 8, "scorer_images": 10_000},
@@ -38,29 +38,31 @@ SCORERS: dict[str, dict[str, int]] = {
 }
 
 TRAINING_KEYS = ("classifier", "nets", "epochs", "max_images", "batch", "suite_images")
-"""What is said for one protocol and means nothing to another."""
+"""Keys whose values are chosen for one protocol."""
 
 
-def layered(sections: list[dict[str, object]], preset: str | None) -> dict[str, object]:
-    """The keys of several layers, the last of which wins, over those of the preset. Protocols G and
-    L start from the layer that names them: what earlier layers say of nets, epochs and batches was
-    meant for another protocol."""
+def merge_layers(layers: list[dict[str, object]], preset: str | None) -> dict[str, object]:
+    """Merge the keys of several layers over those of the preset; later layers win.
+
+    Training keys from before the layer that names protocol G or L are dropped: they were chosen for
+    another protocol.
+    """
     base: dict[str, object] = dict(SCORERS.get(preset or "", {}))
-    naming = [i for i, section in enumerate(sections) if "protocol" in section]
+    naming = [i for i, layer in enumerate(layers) if "protocol" in layer]
     if naming:
         first = naming[-1]
-        name = str(sections[first]["protocol"])
+        name = str(layers[first]["protocol"])
         base |= PRESETS.get(name, {}).get(preset or "", {})
-        if name in APART and preset:
+        if name in SEPARATE and preset:
             earlier = [
-                {k: v for k, v in section.items() if k not in TRAINING_KEYS}
-                for section in sections[:first]
+                {k: v for k, v in layer.items() if k not in TRAINING_KEYS}
+                for layer in layers[:first]
             ]
-            sections = [*earlier, *sections[first:]]
-    return {**base, **{k: v for section in sections for k, v in section.items()}}
+            layers = [*earlier, *layers[first:]]
+    return {**base, **{k: v for layer in layers for k, v in layer.items()}}
 
 
-LEAST = {
+MINIMA = {
     "width": 1,
     "nets": 0,
     "epochs": 0,
@@ -74,37 +76,40 @@ LEAST = {
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Which protocol to follow, and where a cheaper run departs from it. The defaults are the
-    protocol itself; 0 means "what the protocol says"."""
+    """The protocol and departures from it; the defaults and a value of 0 follow the protocol."""
 
-    protocol: str = setting("P", f"how classifiers are trained: {', '.join(PROTOCOLS)}")
+    protocol: str = setting("P", f"protocol of training: {', '.join(PROTOCOLS)}")
     classifier: tuple[str, ...] = setting(
         (),
-        "what is trained, one or several; default the protocol's own: convnet (P, D), poolnet "
+        "classifiers to train, one or several; default as published: convnet (P, D), poolnet "
         f"(S), keras_cnn (L), all 13 (G). P, D, S, L: {', '.join(CLASSIFIERS)}. "
         f"G: {', '.join(SUITE)}",
     )
     width: int = setting(128, "width of the ConvNet or PoolNet")
-    nets: int = setting(0, "fresh nets of each kind a released set; 0: the protocol's")
-    epochs: int = setting(0, "E, of which P, D and S make E + 1; 0: the protocol's")
+    nets: int = setting(0, "fresh networks per classifier and released set; 0: as published")
+    epochs: int = setting(0, "E; P, D and S train for E + 1 epochs; 0: as published")
     max_images: int = setting(0, "cap on the image passes of one training; 0: none")
-    batch: int = setting(0, "smaller batches make more steps of as many images; 0: the protocol's")
+    batch: int = setting(
+        0, "batch size; smaller ones give more steps on as many images; 0: as published"
+    )
     dtype: str = setting(
         "float32",
         "type of matrix products and convolutions in training (bfloat16: as under autocast; auto: "
-        "that where the machine has instructions for it)",
+        "bfloat16 if the machine has instructions for it)",
         choices=DTYPES,
     )
     suite_images: int = setting(
-        0, "G: images that classifiers are fitted on, at most, classes alike; 0: 60,000"
+        0, "G: cap on the images that classifiers are fitted on, balanced over classes; 0: 60,000"
     )
 
-    quality: bool = setting(False, "also Inception Score and FID-lite of the released images")
-    scorer_width: int = setting(64, "of the network behind these two")
+    quality: bool = setting(
+        False, "also compute Inception Score and FID-lite of the released images"
+    )
+    scorer_width: int = setting(64, "width of the network that computes these two")
     scorer_images: int = setting(0, "cap on the image passes of its training; 0: 50 epochs")
     fid_weights: str = setting(
         "",
-        "with quality, FID by Inception: a file of weights, cache (what torch has), or download",
+        "with quality, weights of Inception for FID: a file, cache (that of torch), or download",
     )
 
     def __post_init__(self) -> None:
@@ -116,37 +121,41 @@ class EvaluationConfig:
                 raise unknown("classifier", name, known)
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
-        for name, least in LEAST.items():
+        for name, least in MINIMA.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"evaluation {name}={value!r} must be a whole number >= {least}.")
 
     @property
     def rules(self) -> Protocol:
-        """The protocol, with the batch and the cap on images of this setting."""
+        """The protocol with the batch size and the cap on images of this configuration."""
         rules = protocol(self.protocol)
         if self.protocol == "G" and self.suite_images:
-            rules = replace(rules, most=self.suite_images)
+            rules = replace(rules, max_train_images=self.suite_images)
         return replace(rules, batch=self.batch) if self.batch else rules
 
     @property
-    def runs(self) -> int:
-        """How many fresh nets of each kind judge one released set."""
-        return self.nets or protocol(self.protocol).runs
+    def repetitions(self) -> int:
+        """Number of fresh networks of each kind per released set."""
+        return self.nets or protocol(self.protocol).repetitions
 
-    def judges(self, info: DatasetInfo) -> tuple[str, ...]:
-        """The classifiers that judge data of this shape here, by name: those asked for, else the
-        protocol's own, without those of the suite that cannot run (`suite.missing`)."""
+    def classifiers(self, info: DatasetInfo) -> tuple[str, ...]:
+        """Names of the classifiers to train on such data: those configured, else those of the
+        protocol that are available here."""
         if self.classifier:
             return self.classifier
-        own = protocol(self.protocol).judges
-        if own == SUITE:
-            return tuple(n for n in own if n not in missing(info))
-        return ("mlp",) if info.kind == DataKind.TABLE else own
+        default = protocol(self.protocol).default_classifiers
+        if default == SUITE:
+            return tuple(name for name in default if name not in unavailable(info))
+        return ("mlp",) if info.kind == DataKind.TABLE else default
 
     def check(self, info: DatasetInfo) -> None:
-        """Refuse, before anything is computed, a classifier that the protocol does not train or
-        that cannot take such data here, and a quality that cannot be had."""
+        """Check before any computation that everything configured can be computed for such data.
+
+        Raises:
+            UserError: a classifier is not of the protocol, not for such data or not installed, or
+                image quality cannot be computed.
+        """
         if self.quality and info.kind == DataKind.TABLE:
             raise UserError(
                 f"evaluation.quality=true is for images, and data={info.name} is a table."
@@ -155,17 +164,17 @@ class EvaluationConfig:
             with torch.device("meta"):
                 classifier("vgg11", info.shape, info.classes)
         if self.fid_weights:
-            from fedsynth.evaluation.inception import at_hand
+            from fedsynth.evaluation.inception import find_weights
 
-            at_hand(self.fid_weights)
+            find_weights(self.fid_weights)
         allowed = protocol(self.protocol).classifiers
-        for name in self.judges(info):
+        for name in self.classifiers(info):
             if name not in allowed:
                 raise UserError(
                     f"evaluation.classifier={name} is not of protocol {self.protocol}."
                     f"{nearest(name, allowed)} Allowed: {', '.join(allowed)}."
                 )
-            if allowed == SUITE and (reason := missing(info).get(name)):
+            if allowed == SUITE and (reason := unavailable(info).get(name)):
                 raise UserError(f"evaluation.classifier={name}: {reason}.")
             if allowed != SUITE and info.kind == DataKind.TABLE and name != "mlp":
                 raise UserError(
@@ -176,24 +185,24 @@ class EvaluationConfig:
                 with torch.device("meta"):
                     classifier(name, info.shape, info.classes, self.width)
 
-    def schedule(self, images: int) -> ParticipationSchedule:
-        """The schedule this setting gives a set of this many images."""
-        used = min(images, self.rules.most or images)
+    def schedule(self, images: int) -> TrainingSchedule:
+        """The schedule of training on a set of this size."""
+        used = min(images, self.rules.max_train_images or images)
         return self.rules.schedule(used, self.epochs, self.max_images)
 
-    def named(self, name: str) -> str:
-        """A classifier's name with its width, where that is free."""
+    def label(self, name: str) -> str:
+        """A classifier's name, with its width if that is configurable."""
         return f"{name}-{self.width}" if name in FREE_WIDTH else name
 
     def describe(self, images: int) -> str:
-        """What really runs on a set of this size, in one line to print beside the numbers."""
-        names = self.classifier or protocol(self.protocol).judges
-        nets = ", ".join(map(self.named, names)) if len(names) < 7 else f"{len(names)} classifiers"
+        """One line on the training on a set of this size, to be printed next to the numbers."""
+        names = self.classifier or protocol(self.protocol).default_classifiers
+        nets = ", ".join(map(self.label, names)) if len(names) < 7 else f"{len(names)} classifiers"
         plan = self.schedule(images)
         rounded = "" if self.dtype == "float32" else f" in {self.dtype}"
-        used = min(images, self.rules.most or images)
+        used = min(images, self.rules.max_train_images or images)
         return (
-            f"protocol {self.protocol}, {nets} x {self.runs}{rounded}, {plan.epochs:.4g} epochs "
-            f"({plan.steps} steps of at most {self.rules.batch}) on {used} images, last epoch, "
-            "one head over the classes seen"
+            f"protocol {self.protocol}, {nets} x {self.repetitions}{rounded}, "
+            f"{plan.epochs:.4g} epochs ({plan.steps} steps of at most {self.rules.batch}) "
+            f"on {used} images, last epoch, one head over the classes seen"
         )

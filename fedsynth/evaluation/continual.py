@@ -1,8 +1,8 @@
-"""What learning stage after stage kept and lost: pure functions of per-class results.
+"""Metrics of class-incremental learning: pure functions of per-class results.
 
-The setting is class-incremental: after stage s a classifier with one head over all classes seen is
-tested on the test images of all of them. A is the accuracy matrix: A[s][j] is the accuracy, after
-stage s, on the classes of stage j <= s. Pooled accuracy counts all test images alike.
+After stage s, a classifier with one head over all classes seen is tested on the test images of all
+of them. In the accuracy matrix A, A[s][j] is the accuracy after stage s on the classes of stage
+j <= s. Pooled accuracy weighs all test images equally.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from statistics import fmean, stdev
 
 from fedsynth.evaluation.types import EvalResult
 
-ClassStages = Sequence[Sequence[int]]  # the classes that each stage brings, in order
+ClassStages = Sequence[Sequence[int]]  # new classes of each stage
 
 
 def accuracy_on(result: EvalResult, classes: Sequence[int]) -> float:
-    """Pooled accuracy of one net on these classes."""
-    counts = [result.per_class[name] for name in classes]
+    """Pooled accuracy of one classifier on these classes."""
+    counts = [result.per_class[label] for label in classes]
     return sum(correct for correct, _ in counts) / sum(tested for _, tested in counts)
 
 
 def matrix_row(results: Sequence[EvalResult], stages: ClassStages) -> list[float]:
-    """Accuracy on the classes of each stage that has been tested whole, mean over the nets."""
+    """Accuracy on the classes of each fully tested stage, mean over classifiers."""
     tested = [classes for classes in stages if all(c in results[0].per_class for c in classes)]
     return [fmean(accuracy_on(result, classes) for result in results) for classes in tested]
 
@@ -30,13 +30,15 @@ def matrix_row(results: Sequence[EvalResult], stages: ClassStages) -> list[float
 def accuracy_matrix(
     history: Sequence[Sequence[EvalResult]], stages: ClassStages
 ) -> list[list[float]]:
-    """A: one row for each stage that was judged, columns as far as classes were seen."""
+    """A: one row per evaluated stage, with columns for the stages up to it."""
     return [matrix_row(results, stages[: after + 1]) for after, results in enumerate(history)]
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float | None:
-    """Best earlier accuracy on a stage's classes minus the last one, mean over all stages but the
-    last; negative where later stages helped, None where there is only one stage."""
+    """Best earlier accuracy on the classes of a stage minus the last, mean over all earlier stages.
+
+    Negative if later stages helped, None for a single stage.
+    """
     if len(matrix) < 2:
         return None
     last = matrix[-1]
@@ -47,11 +49,11 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float | None:
 
 
 def stage_rows(results: Sequence[EvalResult], stages: ClassStages) -> dict[str, float]:
-    """Metrics of one stage, judged by several nets; stages count from 1 in names.
+    """Metrics of one stage from the results of its classifiers; stages count from 1 in names.
 
-    `accuracy` is the mean over all nets, hence over the kinds of classifiers, each kind alike;
-    `accuracy_std` the deviation over fresh nets (n - 1) of the mean over kinds, absent when there
-    is one net of a kind. Each kind also stands by itself, under the name of its protocol.
+    `accuracy` is the mean over all results, with equal weight per kind of classifier.
+    `accuracy_std` is the deviation over repetitions (n - 1) of the mean over kinds, absent for a
+    single repetition. Each kind also has a metric of its own, named after protocol and classifier.
     """
     pooled = [result.accuracy for result in results]
     kinds = by_kind(results)
@@ -68,7 +70,7 @@ def stage_rows(results: Sequence[EvalResult], stages: ClassStages) -> dict[str, 
 
 
 def by_kind(results: Sequence[EvalResult]) -> dict[tuple[str, str], list[EvalResult]]:
-    """The results of each protocol and classifier."""
+    """The results by protocol and classifier."""
     kinds: dict[tuple[str, str], list[EvalResult]] = {}
     for result in results:
         kinds.setdefault((result.protocol, result.classifier), []).append(result)
@@ -76,8 +78,10 @@ def by_kind(results: Sequence[EvalResult]) -> dict[tuple[str, str], list[EvalRes
 
 
 def _calibrated(kinds: dict[tuple[str, str], list[EvalResult]]) -> dict[str, float]:
-    """Accuracy over that of the same classifier on real data: the mean of the ratios, not the
-    ratio of the means; and over how many kinds all means go."""
+    """Accuracy relative to that of the same classifier trained on real data.
+
+    The average is the mean of the ratios, not the ratio of the means. Also the number of kinds.
+    """
     rows: dict[str, float] = {}
     ratios = []
     for (protocol, name), same in kinds.items():
@@ -90,7 +94,7 @@ def _calibrated(kinds: dict[tuple[str, str], list[EvalResult]]) -> dict[str, flo
 
 
 def _optimistic(results: Sequence[EvalResult]) -> dict[str, float]:
-    """The best of all tests on the way, mean over nets: a number chosen on the test set."""
+    """The best test during training, mean over classifiers: a number selected on the test set."""
     best = [r.optimistic for r in results if r.optimistic is not None]
     if not best:
         return {}
@@ -98,7 +102,7 @@ def _optimistic(results: Sequence[EvalResult]) -> dict[str, float]:
 
 
 def summary_rows(history: Sequence[Sequence[EvalResult]], stages: ClassStages) -> dict[str, float]:
-    """Metrics of a whole course: the results of every stage, several nets each."""
+    """Metrics of all stages together."""
     rows = {"average_accuracy": fmean(fmean(r.accuracy for r in results) for results in history)}
     lost = forgetting(accuracy_matrix(history, stages))
     return rows if lost is None else rows | {"forgetting": lost}

@@ -1,7 +1,7 @@
-"""The model a developer has in the field, and how often it is right for each user.
+"""A model that is deployed on users' devices, and its accuracy on each user's records.
 
-The simulation has it answer at every user's home. How often it is right there is a private number:
-a user may act on it (`fedsynth.experiment.client_selection`), and nobody else is told.
+The accuracy of a user is private: the user's own decision to take part may depend on it
+(`fedsynth.experiment.client_selection`), and it goes nowhere else.
 """
 
 from __future__ import annotations
@@ -14,84 +14,89 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedsynth.core.outcomes import unit_interval
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import protocol
-from fedsynth.evaluation.train_classifier import fit_network, network, one_thread
-from fedsynth.evaluation.types import pixels
+from fedsynth.evaluation.train_classifier import build_network, fit_network, one_thread
 from fedsynth.nn.per_example.gradients import logits
 from fedsynth.privacy.party_data import Records
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
-FORM = 1  # raise it when what is kept changes
-KIND = "lenet"
+FORM = 1  # raise it when the meaning of the cached numbers changes
+CLASSIFIER = "lenet"
 RULES = replace(protocol("P"), batch=64, augmentation="none")
-PASSES = 60_000  # image passes of its training
-AT_ONCE = 500
+MAX_IMAGES = 60_000  # image passes of its training
+TEST_BATCH = 500
 
 
 @dataclass(frozen=True)
 class PerUserAccuracy:
-    """For how many of their records each user gets the right answer."""
+    """Correct predictions of the model on each user's records."""
 
-    right: np.ndarray  # int64 [users]
-    asked: np.ndarray  # int64 [users], at least 1 each
+    correct: np.ndarray  # int64 [users]
+    tested: np.ndarray  # int64 [users], at least 1 each
 
     @property
     def accuracies(self) -> np.ndarray:
-        """The share of right answers of each user."""
-        return self.right / self.asked
+        """Accuracy per user."""
+        return np.divide(self.correct, self.tested)
 
 
-def deployed(taught: Records, info: DatasetInfo) -> torch.nn.Module:
-    """A small CNN trained on these records, upright as they are; the same on every machine."""
-    key = ("deployed", info.name, len(taught.labels))
-    net = network(KIND, info, info.classes, 0, key)
+def train_deployed_model(records: Records, info: DatasetInfo) -> torch.nn.Module:
+    """A small CNN trained on these records; the same on every machine."""
+    key = ("deployed", info.name, len(records.labels))
+    net = build_network(CLASSIFIER, info, info.classes, 0, key)
     with one_thread():
         fit_network(
             net,
-            RULES.scaled(pixels(taught.images), info),
-            taught.labels,
-            plan=RULES.schedule(len(taught.labels), max_images=PASSES),
+            RULES.normalize(unit_interval(records.images), info),
+            records.labels,
+            plan=RULES.schedule(len(records.labels), max_images=MAX_IMAGES),
             rules=RULES,
-            strategy=(),
+            augmentations=(),
             generator=torch_generator(*key, "training"),
         )
     return net.eval()
 
 
-def answers(net: torch.nn.Module, users: Iterable[Records], info: DatasetInfo) -> PerUserAccuracy:
-    """What the model is worth to each user, asked about all of their records."""
-    right, asked = [], []
-    with torch.inference_mode(), one_thread():
-        for mine in users:
-            said = [
-                logits(net, RULES.scaled(pixels(part), info)).argmax(1)
-                for part in mine.images.split(AT_ONCE)
-            ]
-            right.append(int((torch.cat(said) == mine.labels).sum()))
-            asked.append(len(mine.labels))
-    return PerUserAccuracy(np.array(right, np.int64), np.array(asked, np.int64))
-
-
-def kept_answers(
-    folder: Path, taught: Records, users: list[Records], info: DatasetInfo
+def per_user_accuracy(
+    net: torch.nn.Module, users: Iterable[Records], info: DatasetInfo
 ) -> PerUserAccuracy:
-    """`answers` of the model that `taught` makes, from `folder` or put there: the simulation's own
-    books, beside the data itself."""
-    tensors = [t for each in (taught, *users) for t in (each.images, each.labels)]
-    stem = file_stem(f"{info.name}-{KIND}", tensors, FORM, info, RULES, PASSES)
+    """Test the model on all records of each user."""
+    correct, tested = [], []
+    with torch.inference_mode(), one_thread():
+        for user in users:
+            predicted = [
+                logits(net, RULES.normalize(unit_interval(part), info)).argmax(1)
+                for part in torch.split(user.images, TEST_BATCH)
+            ]
+            correct.append(int((torch.cat(predicted) == user.labels).sum()))
+            tested.append(len(user.labels))
+    return PerUserAccuracy(np.array(correct, np.int64), np.array(tested, np.int64))
+
+
+def deployed_accuracy(
+    folder: Path, train: Records, users: list[Records], info: DatasetInfo
+) -> PerUserAccuracy:
+    """Train the deployed model on `train` and test it on every user's records.
+
+    The result is cached in `folder`, which belongs to the simulation and lies next to the data.
+    """
+    tensors = [t for records in (train, *users) for t in (records.images, records.labels)]
+    stem = file_stem(f"{info.name}-{CLASSIFIER}", tensors, FORM, info, RULES, MAX_IMAGES)
 
     def read(data: bytes) -> PerUserAccuracy:
-        found = json.loads(data)
-        return PerUserAccuracy(*(np.array(found[name], np.int64) for name in ("right", "asked")))
+        stored = json.loads(data)
+        return PerUserAccuracy(*(np.array(stored[name], np.int64) for name in ("right", "asked")))
 
-    def write(found: PerUserAccuracy) -> bytes:
-        return json.dumps({"right": found.right.tolist(), "asked": found.asked.tolist()}).encode()
+    def write(result: PerUserAccuracy) -> bytes:
+        counts = {"right": result.correct.tolist(), "asked": result.tested.tolist()}
+        return json.dumps(counts).encode()
 
     return get_or_compute(
         folder / f"{stem}.json",
-        lambda: answers(deployed(taught, info), users, info),
+        lambda: per_user_accuracy(train_deployed_model(train, info), users, info),
         read=read,
         write=write,
         damage=(ValueError, KeyError, TypeError),

@@ -1,7 +1,7 @@
-"""How good released images are as images: Inception Score, FID-lite and, where asked for, FID.
+"""Quality of released images: Inception Score, FID-lite and, on request, FID.
 
-The scorer and every distance use the parties' raw records. That is for the evaluation only; nothing
-of it is released or kept in a form that holds a record.
+The scorer and all distances use the parties' raw records. They are for evaluation only: nothing of
+them is released, and no cached file holds a record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.evaluation.inception import inception
+from fedsynth.evaluation.inception import inception_features
 from fedsynth.evaluation.quality_metrics import (
     GENERATED,
     REAL,
@@ -25,31 +25,31 @@ from fedsynth.evaluation.quality_metrics import (
     frechet_distance,
     inception_score,
 )
-from fedsynth.evaluation.scorer import ScorerConfig, scorer
-from fedsynth.evaluation.types import positions, used
+from fedsynth.evaluation.scorer import ScorerConfig, cached_scorer
+from fedsynth.evaluation.types import class_indices, subsample
 
-CAPPED = 10_000  # images of each kind, at most, where the scorer is a cheaper one
+MAX_IMAGES_IF_CAPPED = 10_000  # of each kind, if the training of the scorer is capped
 
 
 @dataclass(frozen=True)
 class ImageQuality:
-    """What was found of one set of images, and by whom."""
+    """Quality of one set of images. The field names are the keys of stored results."""
 
     inception_score: float
     inception_deviation: float  # over splits
     splits: int
     fid_lite: float
-    images: int  # released ones that were looked at
-    real: int  # real ones they were compared with
+    images: int  # released ones that were scored
+    real: int  # real ones in the comparison
     scorer: str
     scorer_accuracy: float  # of the scorer, on the test data
     fid: float | None = None
-    fid_by: str = ""  # whose Inception weights
+    fid_by: str = ""  # origin of the Inception weights
     seconds: float = field(default=0.0, compare=False)
 
     def rows(self) -> dict[str, float]:
-        """The metrics of one stage. A distance by other weights is another metric."""
-        found = {
+        """The metrics of one stage. FID with other weights is another metric."""
+        metrics = {
             "inception_score": self.inception_score,
             "inception_score_std": self.inception_deviation,
             "inception_splits": self.splits,
@@ -59,54 +59,61 @@ class ImageQuality:
             "scorer_accuracy": self.scorer_accuracy,
         }
         if self.fid is not None:
-            found["fid" if self.fid_by == "torch-fidelity" else "fid_torchvision"] = self.fid
-        return found
+            metrics["fid" if self.fid_by == "torch-fidelity" else "fid_torchvision"] = self.fid
+        return metrics
 
 
-def appraise(
+def measure_image_quality(
     released: SyntheticSet,
     real: SyntheticSet,
     test: SyntheticSet,
-    order: Sequence[int],
+    classes: Sequence[int],
     *,
     info: DatasetInfo,
-    setting: EvaluationConfig,
+    config: EvaluationConfig,
     key: tuple[object, ...],
     folder: Path,
 ) -> ImageQuality:
-    """Appraise a released set against the real training records, of the classes of `order`.
+    """Measure a released set against real training records.
 
-    `real` and `test` hold all classes of the data: the scorer knows them all. `folder` is where it
-    is kept; `key` decides which images are drawn where not all are looked at.
+    Args:
+        released: the released images.
+        real: raw training records of all classes, on which the scorer is trained.
+        test: test records of all classes, for the accuracy of the scorer.
+        classes: the classes seen so far, to which the comparison is restricted.
+        info: the data set.
+        config: width of the scorer, caps, and weights for FID.
+        key: of the random choice of images.
+        folder: cache of scorers.
     """
     start = time.perf_counter()
-    positions(released.labels, order)
-    form = ScorerConfig(setting.scorer_width, setting.scorer_images)
-    net = scorer(folder, real.images, real.labels, info, form)
-    whole = form.max_images == 0
-    seen = used(released, 0 if whole else CAPPED, (*key, "quality"))
-    shuffled = torch.randperm(len(seen.labels), generator=torch_generator(*key, "order"))
-    features, probabilities = net.see(seen.images[shuffled])
+    class_indices(released.labels, classes)
+    scorer_config = ScorerConfig(config.scorer_width, config.scorer_images)
+    net = cached_scorer(folder, real.images, real.labels, info, scorer_config)
+    full = config.scorer_images == 0
+    scored = subsample(released, 0 if full else MAX_IMAGES_IF_CAPPED, (*key, "quality"))
+    shuffled = torch.randperm(len(scored.labels), generator=torch_generator(*key, "order"))
+    features, probabilities = net.features_and_probabilities(scored.images[shuffled])
     score = inception_score(probabilities)
-    likeness = real.images[torch.isin(real.labels, torch.tensor(list(order)))]
-    sample = torch.randperm(len(likeness), generator=torch_generator("quality", "real"))
-    likeness = likeness[sample[: REAL if whole else CAPPED]]
-    real_features, _ = net.see(likeness)
-    _, answers = net.see(test.images)
+    real_images = real.images[torch.isin(real.labels, torch.tensor(list(classes)))]
+    sample = torch.randperm(len(real_images), generator=torch_generator("quality", "real"))
+    real_images = real_images[sample[: REAL if full else MAX_IMAGES_IF_CAPPED]]
+    real_features, _ = net.features_and_probabilities(real_images)
+    _, test_probabilities = net.features_and_probabilities(test.images)
     fid, fid_by = None, ""
-    if setting.fid_weights:
-        fid_by, look = inception(setting.fid_weights)
-        generated = look(seen.images[shuffled[:GENERATED]])
-        fid = frechet_distance(Moments.of(look(likeness)), Moments.of(generated))
+    if config.fid_weights:
+        fid_by, inception = inception_features(config.fid_weights)
+        generated = inception(scored.images[shuffled[:GENERATED]])
+        fid = frechet_distance(Moments.of(inception(real_images)), Moments.of(generated))
     return ImageQuality(
         score.mean,
         score.deviation,
         score.splits,
         frechet_distance(Moments.of(real_features), Moments.of(features[:GENERATED])),
-        len(seen.labels),
-        len(likeness),
+        len(scored.labels),
+        len(real_images),
         f"VGG11-BN of width {net.width}",
-        float((answers.argmax(1) == test.labels).float().mean()),
+        float((test_probabilities.argmax(1) == test.labels).float().mean()),
         fid,
         fid_by,
         time.perf_counter() - start,

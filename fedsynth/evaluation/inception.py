@@ -1,9 +1,9 @@
-"""The Inception network of the published FID, where its weights are at hand.
+"""The Inception network of the published FID, if its weights are available.
 
-Two sets of weights are in use and give different distances. `torchmetrics` (through torch-fidelity)
-holds those that published numbers were made with; torchvision's are a port trained for ImageNet by
-the same recipe. Which one was used stands beside every number. Nothing is downloaded unless
-`evaluation.fid_weights=download` asks for it.
+Two sets of weights are in use and give different distances: those of torch-fidelity (used by
+torchmetrics), with which published numbers were computed, and those of torchvision, a port trained
+on ImageNet in the same way. Every number comes with the name of its weights. Nothing is downloaded
+unless `evaluation.fid_weights=download`.
 """
 
 from __future__ import annotations
@@ -17,53 +17,62 @@ import torch
 from torch.nn import functional
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.outcomes import unit_interval
 from fedsynth.data.fetch.torchvision_compat import import_torchvision
-from fedsynth.evaluation.types import pixels
 
-PUBLISHED = "weights-inception-2015-12-05-6726825d.pth"  # file names the programs use themselves
+PUBLISHED = "weights-inception-2015-12-05-6726825d.pth"  # file name of torch-fidelity
 TORCHVISION = "inception_v3_google-0cc3c7bd.pth"
 CACHE, DOWNLOAD = "cache", "download"
 SIDE = 299
-PASS = 50
+BATCH = 50
 
 Features = Callable[[torch.Tensor], torch.Tensor]
 
 
-def at_hand(source: str) -> Path | None:
-    """The file of weights that `source` means: a path, or what torch's cache holds. None where
-    they are to be downloaded first; a UserError where they are not there."""
+def find_weights(source: str) -> Path | None:
+    """The file of weights that `source` names.
+
+    Args:
+        source: a path, `cache` (of torch) or `download`.
+
+    Returns:
+        The path, or None if the weights are to be downloaded.
+
+    Raises:
+        UserError: there is no such file, or a package that reads it is not installed.
+    """
     cache = Path(torch.hub.get_dir()) / "checkpoints"
-    places = [cache / PUBLISHED, cache / TORCHVISION] if source == CACHE else [Path(source)]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None and source != DOWNLOAD:
+    paths = [cache / PUBLISHED, cache / TORCHVISION] if source == CACHE else [Path(source)]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None and source != DOWNLOAD:
         raise UserError(
-            f"evaluation.fid_weights={source}: there are no Inception weights. Put {PUBLISHED} (of "
+            f"evaluation.fid_weights={source}: no Inception weights found. Put {PUBLISHED} (of "
             f"torch-fidelity, for the published distance) or {TORCHVISION} (of torchvision) into "
-            f"torch's cache, give the path of one, or say evaluation.fid_weights={DOWNLOAD}; "
-            "leave it empty for FID-lite alone."
+            f"the cache of torch, give a path, or set evaluation.fid_weights={DOWNLOAD}; "
+            "leave it empty for FID-lite only."
         )
-    if found and found.name == PUBLISHED and not importlib.util.find_spec("torch_fidelity"):
+    if path and path.name == PUBLISHED and not importlib.util.find_spec("torch_fidelity"):
         raise UserError(
             f"evaluation.fid_weights={source}: {PUBLISHED} needs the package torch-fidelity "
             "(pip install 'torchmetrics[image]')."
         )
-    return found
+    return path
 
 
-def inception(source: str) -> tuple[str, Features]:
-    """Whose weights these are, and a function from images (bytes or floats) to 2,048 features."""
-    path = at_hand(source)
+def inception_features(source: str) -> tuple[str, Features]:
+    """The origin of the weights, and a function from images (bytes or floats) to 2,048 features."""
+    path = find_weights(source)
     if path is not None and path.name == PUBLISHED:
-        return "torch-fidelity", _in_passes(_published(path))
-    return "torchvision", _in_passes(_torchvision(path))
+        return "torch-fidelity", _in_batches(_published(path))
+    return "torchvision", _in_batches(_torchvision(path))
 
 
 def _published(path: Path) -> Features:
-    """The network of published distances: bytes in, resized inside."""
+    """The network of the published distance; it takes bytes and resizes them itself."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], str(path)).eval()
-    return lambda grey: net((grey * 255).round().to(torch.uint8))[0]
+    return lambda images: net((images * 255).round().to(torch.uint8))[0]
 
 
 def _torchvision(path: Path | None) -> Features:
@@ -78,7 +87,9 @@ def _torchvision(path: Path | None) -> Features:
         net.load_state_dict(state)
     except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"evaluation.fid_weights: the weights cannot be had: {reason}") from error
+        raise UserError(
+            f"evaluation.fid_weights: the weights cannot be loaded: {reason}"
+        ) from error
     net.fc = torch.nn.Identity()
     net.eval()
 
@@ -89,14 +100,14 @@ def _torchvision(path: Path | None) -> Features:
     return features
 
 
-def _in_passes(network: Features) -> Features:
-    """Images in [0, 1] with three channels, a few at a time, without a graph."""
+def _in_batches(network: Features) -> Features:
+    """Apply the network to batches of images in [0, 1] with three channels, without gradients."""
 
     @torch.inference_mode()
     def features(images: torch.Tensor) -> torch.Tensor:
         parts = []
-        for part in images.split(PASS):
-            clamped = pixels(part).clamp(0, 1)
+        for part in torch.split(images, BATCH):
+            clamped = unit_interval(part).clamp(0, 1)
             parts.append(network(clamped.expand(-1, 3, -1, -1)).float())
         return torch.cat(parts)
 

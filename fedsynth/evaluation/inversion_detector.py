@@ -1,23 +1,23 @@
-"""Are images inverted? What a developer can tell of users' images from released ones alone.
+"""Detection of inverted images among released ones.
 
-Ink is bright here and paper dark, and paper is what the edge of an image shows. So an image whose
-edge is bright is inverted, one whose edge is dark is not, and of one whose edge is grey nobody can
-tell. That asks for nothing but the released images: it is post-processing and costs nothing.
+Upright images are bright on a dark background, and the edge of an image shows the background. So an
+image with a bright edge is inverted, one with a dark edge is upright, and one with a grey edge is
+undecided. The detector uses released images only: it is post-processing and costs no privacy.
 
-The share of images is at once the estimate of the share of users. Two readings stand beside each
-other because they fail in different ways:
+The share of inverted images also estimates the share of users with inverted images. There are two
+estimates, which fail in different ways:
 
-* by edges: inverted images among those of which one can tell. It counts images, so it needs ones
-  that look like somebody's;
-* by brightness: where upright images are of mean m and inverted ones of 1 - m, a mixture with a
-  share s of inverted ones has the mean m + s (1 - 2 m), solved for s. It also reads averages of
-  both kinds, and takes every other brightness (grey noise is 1/2) for a mixture.
+* by edges: inverted images among the decided ones. It counts images, so it needs images that each
+  resemble those of one user;
+* by brightness: if upright images have mean m and inverted ones 1 - m, a mixture with a share s of
+  inverted images has mean m + s (1 - 2 m), solved for s. It also works on images that average both
+  kinds, but takes every other brightness (grey noise has 1/2) for a mixture.
 
-Neither says how sure it is: released images are no sample of users, and a generator that shows only
-what most users have (a mode of its own) moves both towards 0 or 1. How far it has gone that way
-after so many steps and so much noise can be rehearsed on public data: `share_between` reads the
-edges of a release as a mixture of those of two rehearsals, one with upright and one with inverted
-records.
+Neither has a known error: released images are no sample of users, and a generator that reproduces
+only the majority (mode collapse) moves both towards 0 or 1. Reference runs on public data show how
+far it has moved after as many steps with as much noise: `interpolate_share` reads the edge
+brightness of a release as a mixture of those of two reference runs, one on upright and one on
+inverted records.
 """
 
 from __future__ import annotations
@@ -31,79 +31,88 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.types import DatasetInfo
 
 EDGE = 2  # pixels
-BRIGHT, DARK = 0.6, 0.4  # an edge is one, the other, or nothing anybody can tell
-ENOUGH = 0.5  # below this share of images that can be told the detector calls itself blind
-UPRIGHT, INVERTED, UNTOLD = 0, 1, 2  # verdicts
-APART = 0.1  # least difference of edges between rehearsals that can be read
+BRIGHT, DARK = 0.6, 0.4  # thresholds of edge brightness; undecided in between
+MIN_DECIDED = 0.5  # share of decided images below which the estimate is not reliable
+UPRIGHT, INVERTED, UNDECIDED = 0, 1, 2  # verdicts
+MIN_DIFFERENCE = 0.1  # of edge brightness between reference runs, for an interpolation
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """What a set of images looks like."""
+    """Estimate of inversion in a set of images."""
 
     images: int
     inverted: int  # images with a bright edge
-    upright: int  # with a dark one
-    by_brightness: float  # share of inverted images, from the mean brightness
+    upright: int  # images with a dark edge
+    share_by_brightness: float  # of inverted images, from the mean brightness
     edge: float  # mean brightness of all edges
 
     @property
-    def told(self) -> float:
-        """The share of images of which one can tell."""
+    def decided(self) -> float:
+        """The share of images with a bright or dark edge."""
         return (self.inverted + self.upright) / self.images
 
     @property
-    def by_edges(self) -> float:
-        """The share of inverted images among those of which one can tell; 0.5 where there are
-        none, for then nothing is known."""
-        told = self.inverted + self.upright
-        return self.inverted / told if told else 0.5
+    def share_by_edges(self) -> float:
+        """The share of inverted images among the decided ones; 0.5, no information, without any."""
+        decided = self.inverted + self.upright
+        return self.inverted / decided if decided else 0.5
 
     @property
-    def sees(self) -> bool:
-        """Whether enough images can be told for the estimate to mean anything."""
-        return self.told >= ENOUGH
+    def reliable(self) -> bool:
+        """Whether enough images are decided for the estimate to be meaningful."""
+        return self.decided >= MIN_DECIDED
 
 
 def edges(images: torch.Tensor) -> torch.Tensor:
-    """The mean brightness of each image's outermost pixels, of all channels: float32 [n]."""
+    """Mean brightness of the outermost pixels of each image over all channels: float32 [n]."""
     height, width = images.shape[2:]
     if min(height, width) <= 2 * EDGE:
-        raise UserError(f"images of {height}x{width} pixels have no edge of {EDGE} to be read.")
+        raise UserError(
+            f"images of {height}x{width} pixels are too small for an edge of {EDGE} pixels."
+        )
     edge = torch.ones(height, width, dtype=torch.bool)
     edge[EDGE:-EDGE, EDGE:-EDGE] = False
     return images[:, :, edge].mean(dim=(1, 2))
 
 
 def verdicts(released: SyntheticSet) -> torch.Tensor:
-    """What can be told of each image: int64 [n] of `UPRIGHT`, `INVERTED`, `UNTOLD`."""
+    """The verdict on each image: int64 [n] of `UPRIGHT`, `INVERTED`, `UNDECIDED`."""
     edge = edges(released.pixels().clamp(0, 1))
-    found = torch.full((len(edge),), UNTOLD)
-    found[edge < DARK] = UPRIGHT
-    found[edge > BRIGHT] = INVERTED
-    return found
+    verdict = torch.full((len(edge),), UNDECIDED)
+    verdict[edge < DARK] = UPRIGHT
+    verdict[edge > BRIGHT] = INVERTED
+    return verdict
 
 
-def look(released: SyntheticSet, info: DatasetInfo) -> Inversion:
-    """What these images look like; `info` holds the published brightness of upright ones."""
+def detect_inversion(released: SyntheticSet, info: DatasetInfo) -> Inversion:
+    """Estimate the share of inverted images; `info` holds the public mean of upright ones."""
     pixels = released.pixels().clamp(0, 1)
     if not len(pixels):
-        raise UserError("there are no released images to look at.")
-    found = verdicts(released)
+        raise UserError("there are no released images to examine.")
+    verdict = verdicts(released)
     mean = sum(info.mean) / len(info.mean)
     share = (float(pixels.mean()) - mean) / (1 - 2 * mean)
     return Inversion(
-        len(found),
-        int((found == INVERTED).sum()),
-        int((found == UPRIGHT).sum()),
+        len(verdict),
+        int((verdict == INVERTED).sum()),
+        int((verdict == UPRIGHT).sum()),
         min(1.0, max(0.0, share)),
         float(edges(pixels).mean()),
     )
 
 
-def share_between(edge: float, upright: float, inverted: float) -> float | None:
-    """The share of inverted users, by the edge brightness of what they drew together and of what
-    the same number of upright and of inverted ones drew; None where these two are not apart."""
-    if inverted - upright < APART:
+def interpolate_share(edge: float, upright: float, inverted: float) -> float | None:
+    """The share of inverted users from the edge brightness of a release and of two reference runs.
+
+    Args:
+        edge: mean edge brightness of the release.
+        upright: that of a run of as many upright users.
+        inverted: that of a run of as many inverted users.
+
+    Returns:
+        The share, or None if the reference runs differ too little.
+    """
+    if inverted - upright < MIN_DIFFERENCE:
         return None
     return min(1.0, max(0.0, (edge - upright) / (inverted - upright)))

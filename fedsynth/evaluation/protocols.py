@@ -1,11 +1,11 @@
-"""How a classifier is trained on a released set before it is tested: the published protocols.
+"""Published protocols for training a classifier on a released set before it is tested.
 
 Protocol P is PSG's (papers 003 and 000), protocol D is that of LDPDC and NDPDC (paper 002),
 protocol G is the thirteen classifiers of GS-WGAN (paper 001), protocol L is that of DataLens and
-G-PATE (paper 004), and protocol S trains the students of `sketch_teach`. Their accuracies must not
-be compared with one another without saying so, hence every result carries the name. No protocol
-here chooses anything by the test set: the net of the last epoch of a fixed schedule is the net that
-counts. Where a paper reports its best epoch on the test set (L), that number is kept apart, as
+G-PATE (paper 004), and protocol S trains the students of `sketch_teach`. Accuracies under different
+protocols are not comparable, hence every result carries the name of its protocol. No protocol
+selects anything on the test set: the network after the last epoch of a fixed schedule is tested.
+The best epoch on the test set, which one paper reports (L), is a separate metric,
 `accuracy_optimistic_max`.
 """
 
@@ -25,26 +25,29 @@ from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
 from fedsynth.nn.transforms.augment import dsa_operations
 
-LOOKS_CAPPED = 20  # tests on the way, of a capped training that is tested on the way
-MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # which paper 001 scales all its data with
-MIN_STEPS = 50  # a cap on images never cuts a schedule below this many steps
-STILL = ("fashion_mnist",)  # every picture shows its thing in the same place: moved, it only blurs
+MAX_TESTS_IF_CAPPED = 20  # of a training with a test after every epoch, if a cap cut its schedule
+MNIST_MEAN, MNIST_STD = 0.1307, 0.3081  # paper 001 standardises all its data with these
+MIN_STEPS = 50  # a cap on images never cuts a schedule to fewer steps
+ALIGNED = ("fashion_mnist",)  # objects are aligned already, so affine augmentation only blurs
 
 
 @dataclass(frozen=True)
-class ParticipationSchedule:
-    """Steps of SGD and the step after which the learning rate drops, once."""
+class TrainingSchedule:
+    """Number of SGD steps, and the step after which the learning rate drops once."""
 
     steps: int
     drop_after: int
-    epochs: float  # passes over the set that these steps make
+    epochs: float  # that these steps amount to
     capped: bool = False  # cut short by a cap on images
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One published way to train the classifier. `epochs` is the E of the papers, whose loops run
-    E + 1 passes and lower the rate after pass number E // 2 + 1, counted from 0."""
+    """A published way of training a classifier.
+
+    `epochs` is the E of the papers, whose loops run E + 1 epochs and lower the learning rate after
+    epoch number E // 2 + 1, counted from 0.
+    """
 
     name: str
     summary: str
@@ -52,54 +55,68 @@ class Protocol:
     scaling: Literal["standardised", "symmetric", "pixels", "mnist"]
     epochs: int
     epochs_large: int
-    large_from: int = 5000  # images from which a set is a "full" one, trained for epochs_large
-    runs: int = 3
+    large_set: int = 5000  # sets of at least so many images are trained for epochs_large
+    repetitions: int = 3  # fresh networks of each kind
     batch: int = 256
     learning_rate: float = 0.01
-    drop: float = 0.1
+    learning_rate_drop: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    one_cycle: bool = False  # AdamW whose rate rises and falls once, in place of SGD with a drop
-    extra_pass: int = 1  # passes made beyond E
-    drop_share: float | None = None  # share of E after which the rate falls, in place of E // 2 + 1
-    enough_steps: int = 0  # E lies between the two so that steps are about as many; 0: either E
-    judges: tuple[str, ...] = ("convnet",)  # the classifiers it was published with
-    classifiers: tuple[str, ...] = CLASSIFIERS  # those it can train
-    most: int = 0  # images of a released set it uses, at most, classes alike; 0: all
-    optimistic: bool = False  # tested after every pass, so that the best can be told apart
-    calibrated: bool = False  # also in shares of what the same classifier reaches on real data
+    one_cycle: bool = False  # AdamW with one cycle of the learning rate instead of SGD with a drop
+    extra_epochs: int = 1  # beyond E
+    drop_fraction: float | None = None  # of E, after which the drop comes; None: E // 2 + 1 epochs
+    target_steps: int = 0  # choose E between the two for about so many steps; 0: one of the two
+    default_classifiers: tuple[str, ...] = ("convnet",)  # as published
+    classifiers: tuple[str, ...] = CLASSIFIERS  # allowed ones
+    max_train_images: int = 0  # of a released set, balanced over classes; 0: all
+    test_every_epoch: bool = False  # also report the best epoch
+    calibrated: bool = False  # also report accuracy relative to training on real data
 
-    def optimiser(self, weights: Iterable[torch.Tensor], rate: float) -> torch.optim.Optimizer:
-        """A fresh optimiser at this learning rate."""
+    def optimiser(
+        self, parameters: Iterable[torch.Tensor], learning_rate: float
+    ) -> torch.optim.Optimizer:
+        """A new optimiser."""
         if self.one_cycle:
-            return torch.optim.AdamW(weights, rate, weight_decay=self.weight_decay, fused=True)
+            return torch.optim.AdamW(
+                parameters, learning_rate, weight_decay=self.weight_decay, fused=True
+            )
         return torch.optim.SGD(
-            weights, rate, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+            parameters,
+            learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            fused=True,
         )
 
-    def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> ParticipationSchedule:
-        """The schedule for a set of this size; `epochs` replaces E, `max_images` caps the image
-        passes (0: neither). A cap cuts the steps and moves the drop along in proportion."""
-        a_pass = math.ceil(images / self.batch)
-        last = epochs or self._epochs(images, a_pass)
-        steps = (last + self.extra_pass) * a_pass
-        kept = last // 2 + 2 if self.drop_share is None else round(last * self.drop_share)
-        drop_after, capped = kept * a_pass, False
+    def schedule(self, images: int, epochs: int = 0, max_images: int = 0) -> TrainingSchedule:
+        """The schedule for a set of this size.
+
+        Args:
+            images: size of the training set.
+            epochs: replaces E; 0: the E of the protocol.
+            max_images: cap on the image passes; it shortens the schedule and moves the drop in
+                proportion. 0: no cap.
+        """
+        steps_per_epoch = math.ceil(images / self.batch)
+        last = epochs or self._epochs(images, steps_per_epoch)
+        steps = (last + self.extra_epochs) * steps_per_epoch
+        kept = last // 2 + 2 if self.drop_fraction is None else round(last * self.drop_fraction)
+        drop_after, capped = kept * steps_per_epoch, False
         if max_images:
-            allowed = max(int(max_images / images * a_pass), MIN_STEPS)
+            allowed = max(int(max_images / images * steps_per_epoch), MIN_STEPS)
             if capped := allowed < steps:
                 steps, drop_after = allowed, round(allowed * drop_after / steps)
-        return ParticipationSchedule(steps, min(drop_after, steps), steps / a_pass, capped)
+        return TrainingSchedule(steps, min(drop_after, steps), steps / steps_per_epoch, capped)
 
-    def _epochs(self, images: int, a_pass: int) -> int:
-        """E for a set of so many images, of so many steps a pass."""
-        if self.enough_steps:
-            enough = math.ceil(self.enough_steps / a_pass) - self.extra_pass
-            return min(self.epochs, max(enough, self.epochs_large))
-        return self.epochs_large if images >= self.large_from else self.epochs
+    def _epochs(self, images: int, steps_per_epoch: int) -> int:
+        """E for a set of this size."""
+        if self.target_steps:
+            wanted = math.ceil(self.target_steps / steps_per_epoch) - self.extra_epochs
+            return min(self.epochs, max(wanted, self.epochs_large))
+        return self.epochs_large if images >= self.large_set else self.epochs
 
-    def scaled(self, pixels: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
-        """Pixels (0 black, 1 white) in the scale this protocol trains in."""
+    def normalize(self, pixels: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
+        """Convert pixels (0 black, 1 white) to the scale of this protocol."""
         if self.scaling == "symmetric":
             return (pixels - 0.5) / 0.5
         if self.scaling == "pixels":
@@ -110,14 +127,12 @@ class Protocol:
         std = torch.tensor(info.std, device=pixels.device).view(1, -1, 1, 1)
         return (pixels - mean) / std
 
-    def strategy(self, info: DatasetInfo) -> tuple[str, ...]:
-        """The augmentations the protocol picks from for this data; empty means none."""
-        if info.kind == DataKind.TABLE:
-            return ()
-        if self.augmentation == "none":
+    def augmentations(self, info: DatasetInfo) -> tuple[str, ...]:
+        """The augmentations that the protocol chooses from for this data; empty: none."""
+        if info.kind == DataKind.TABLE or self.augmentation == "none":
             return ()
         if self.augmentation == "affine":
-            return () if info.name in STILL else ("affine",)
+            return () if info.name in ALIGNED else ("affine",)
         if self.augmentation == "crop_scale_rotate":
             return () if info.name == "cifar10" else ("crop", "scale", "rotate")
         return dsa_operations(info)
@@ -139,7 +154,7 @@ PROTOCOLS = {
         scaling="symmetric",
         epochs=1000,
         epochs_large=1000,
-        runs=1,
+        repetitions=1,
     ),
     "G": Protocol(
         "G",
@@ -148,15 +163,15 @@ PROTOCOLS = {
         scaling="mnist",  # of the CNN; the others see pixels
         epochs=50,
         epochs_large=50,
-        runs=1,
+        repetitions=1,
         batch=128,
         learning_rate=0.02,
         weight_decay=1e-4,
-        extra_pass=0,
-        drop_share=0.8,
-        judges=SUITE,
+        extra_epochs=0,
+        drop_fraction=0.8,
+        default_classifiers=SUITE,
         classifiers=SUITE,
-        most=60_000,
+        max_train_images=60_000,
         calibrated=True,
     ),
     "L": Protocol(
@@ -166,16 +181,16 @@ PROTOCOLS = {
         scaling="pixels",
         epochs=600,
         epochs_large=600,
-        runs=1,
+        repetitions=1,
         batch=512,
         learning_rate=2e-3,
-        drop=1.0,
+        learning_rate_drop=1.0,
         momentum=0.0,
         weight_decay=0.0,
-        extra_pass=0,
-        judges=("keras_cnn",),
-        most=100_000,
-        optimistic=True,
+        extra_epochs=0,
+        default_classifiers=("keras_cnn",),
+        max_train_images=100_000,
+        test_every_epoch=True,
     ),
     "S": Protocol(
         "S",
@@ -185,19 +200,19 @@ PROTOCOLS = {
         scaling="pixels",
         epochs=300,
         epochs_large=7,
-        runs=2,
+        repetitions=2,
         batch=128,
         learning_rate=3e-3,
         weight_decay=0.01,
         one_cycle=True,
-        enough_steps=2500,
-        judges=("poolnet",),
+        target_steps=2500,
+        default_classifiers=("poolnet",),
     ),
 }
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of this name."""
+    """The protocol of this name; a UserError if there is none."""
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]

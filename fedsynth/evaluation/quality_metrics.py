@@ -1,7 +1,7 @@
-"""Inception Score and Frechet distance: what a set of images looks like to a network.
+"""Formulas of Inception Score and Frechet distance.
 
-The formulas alone; the networks are `scorer` (our own, trained on real data, for the evaluation
-only) and `inception` (the usual one, where its weights are at hand).
+The networks are in `scorer` (trained on real data, for evaluation only) and `inception` (the common
+one, if its weights are available).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from statistics import fmean, pstdev
 
 import torch
 
-SPLITS = 10  # of the published score
-SPLIT_IMAGES = 100  # a split is at least this large, or there are fewer of them
-GENERATED, REAL = 20_000, 60_000  # images the published distance compares
+SPLITS = 10  # as published
+SPLIT_IMAGES = 100  # minimum size of a split; small sets have fewer splits
+GENERATED, REAL = 20_000, 60_000  # images in the published distance
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,6 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     values, vectors = torch.linalg.eigh(a.covariance)
     root = vectors @ torch.diag(values.clamp(min=0).sqrt()) @ vectors.t()
     inner = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp(min=0)
-    apart = float((a.mean - b.mean).square().sum())
-    spread = float(a.covariance.trace() + b.covariance.trace() - 2 * inner.sqrt().sum())
-    return max(0.0, apart + spread)
+    means = float((a.mean - b.mean).square().sum())
+    covariances = float(a.covariance.trace() + b.covariance.trace() - 2 * inner.sqrt().sum())
+    return max(0.0, means + covariances)

@@ -1,8 +1,7 @@
-"""Train a fresh classifier on what was released, test it on real test images.
+"""Training of a fresh classifier on a released set, and its test on real test images.
 
-Both functions are plain, top-level and picklable, so a process or a Ray worker can run them. They
-compute with one thread and draw everything from the public key they are given: the same key gives
-the same bits on the same machine, wherever and beside whatever it runs.
+The functions compute with one thread and draw all randomness from the public key of their task:
+equal keys give equal bits on the same machine, in any process and under any load.
 """
 
 from __future__ import annotations
@@ -10,27 +9,30 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
+from fedsynth.core.outcomes import ReleasedModel, SyntheticSet, unit_interval
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.randomness import key as seed_of
 from fedsynth.core.types import DatasetInfo
-from fedsynth.evaluation import classical_classifiers as suite
+from fedsynth.evaluation.classical_classifiers import CLASSICAL, CNN, fit_and_predict
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.evaluation.protocols import LOOKS_CAPPED, PROTOCOLS, ParticipationSchedule, Protocol
+from fedsynth.evaluation.protocols import (
+    MAX_TESTS_IF_CAPPED,
+    PROTOCOLS,
+    Protocol,
+    TrainingSchedule,
+)
 from fedsynth.evaluation.types import (
     EvalResult,
-    EvaluationTask,
-    counted,
-    pixels,
-    positions,
-    targets,
-    used,
+    class_indices,
+    count_correct,
+    subsample,
+    training_targets,
 )
 from fedsynth.nn.classifiers.convnet import convnet_from_state
 from fedsynth.nn.classifiers.registry import classifier
@@ -41,9 +43,24 @@ from fedsynth.nn.transforms.augment import apply_dsa, crop_scale_rotate, draw_ds
 TEST_BATCH = 100
 
 
+@dataclass(frozen=True)
+class EvaluationTask:
+    """Training set, test set and rules of one classifier."""
+
+    classifier: str  # by name
+    train: SyntheticSet  # on the pixel scale, bytes or floats
+    test_images: torch.Tensor
+    test_labels: torch.Tensor
+    classes: Sequence[int]  # seen so far; the classifier predicts one of them
+    info: DatasetInfo
+    config: EvaluationConfig
+    key: tuple[object, ...]  # of all randomness
+    device: str = "cpu"
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread: thread counts change the order of sums, and so the bits."""
+    """Compute with one thread: the number of threads changes the order of sums, hence the bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -57,18 +74,28 @@ def fit_network(
     images: torch.Tensor,
     labels: torch.Tensor,
     *,
-    plan: ParticipationSchedule,
+    plan: TrainingSchedule,
     rules: Protocol,
-    strategy: Sequence[str],
+    augmentations: Sequence[str],
     generator: torch.Generator,
     dtype: str = "float32",
-    look: Callable[[], None] | None = None,
-    look_after: frozenset[int] = frozenset(),
+    callback: Callable[[], None] | None = None,
+    callback_steps: frozenset[int] = frozenset(),
 ) -> None:
-    """Shuffled passes, the last of which may be cut short; so may the last batch of a pass.
+    """Train a network in shuffled epochs; the last batch of an epoch may be smaller.
 
-    `labels` are places in the head, or rows of probabilities over it. `look` is called after the
-    steps of `look_after`, counted from 1."""
+    Args:
+        net: the network, trained in place.
+        images: normalised images.
+        labels: class indices, or rows of class probabilities.
+        plan: number of steps and learning rate drop.
+        rules: the protocol.
+        augmentations: those of the protocol for this data.
+        generator: source of batches and augmentations.
+        dtype: type of matrix products and convolutions.
+        callback: called after the steps of `callback_steps`, counted from 1.
+        callback_steps: the steps followed by the callback.
+    """
 
     def batches() -> Iterator[torch.Tensor]:
         while True:
@@ -82,27 +109,29 @@ def fit_network(
         cycle = OneCycleLR(optimiser, rules.learning_rate, total_steps=plan.steps + 1)
     for step, chosen in zip(range(plan.steps), batches(), strict=False):
         if step == plan.drop_after and cycle is None:
-            optimiser = rules.optimiser(net.parameters(), rules.learning_rate * rules.drop)
+            optimiser = rules.optimiser(
+                net.parameters(), rules.learning_rate * rules.learning_rate_drop
+            )
         x, y = images[chosen.to(images.device)], labels[chosen.to(labels.device)]
-        if strategy and rules.augmentation == "dsa":
-            x = apply_dsa(x, draw_dsa(generator, strategy, len(x)))
-        elif strategy and rules.augmentation == "affine":
+        if augmentations and rules.augmentation == "dsa":
+            x = apply_dsa(x, draw_dsa(generator, augmentations, len(x)))
+        elif augmentations and rules.augmentation == "affine":
             x = random_affine(x, generator, fill=float(x.min()))
-        elif strategy:
-            x = crop_scale_rotate(x, generator, strategy)
-        _, slopes = loss_and_gradients(net, x, y, compute=compute)
-        for weight, slope in zip(net.parameters(), slopes, strict=True):
-            weight.grad = slope
+        elif augmentations:
+            x = crop_scale_rotate(x, generator, augmentations)
+        _, gradients = loss_and_gradients(net, x, y, compute=compute)
+        for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+            parameter.grad = gradient
         optimiser.step()
         if cycle is not None:
             cycle.step()
-        if look is not None and step + 1 in look_after:
-            look()
+        if callback is not None and step + 1 in callback_steps:
+            callback()
             net.train()
 
 
 @torch.inference_mode()
-def _score(
+def _test(
     net: torch.nn.Module,
     images: torch.Tensor,
     labels: torch.Tensor,
@@ -111,130 +140,123 @@ def _score(
     info: DatasetInfo,
     outputs: Sequence[int],
 ) -> dict[int, tuple[int, int]]:
-    """Correct and tested per class of the test labels, for the argmax over all outputs."""
+    """Correct and tested per class; output number i predicts the class `outputs[i]`."""
     device = next(net.parameters()).device
     net.eval()
     predicted = torch.cat(
         [
-            logits(net, rules.scaled(pixels(part.to(device)), info)).argmax(dim=1).cpu()
+            logits(net, rules.normalize(unit_interval(part.to(device)), info)).argmax(dim=1).cpu()
             for part in images.split(TEST_BATCH)
         ]
     )
-    return counted(torch.tensor(outputs)[predicted] == labels.cpu(), labels.cpu())
+    return count_correct(torch.tensor(list(outputs))[predicted] == labels.cpu(), labels.cpu())
 
 
-def looks(plan: ParticipationSchedule) -> frozenset[int]:
-    """The steps after which a training that is tested on the way is tested: every whole pass, or
-    `LOOKS_CAPPED` of them, evenly spread, where there are more and a cap has cut the schedule."""
-    passes = max(1, int(plan.epochs))
-    number = min(passes, LOOKS_CAPPED) if plan.capped else passes
+def steps_with_test(plan: TrainingSchedule) -> frozenset[int]:
+    """The steps followed by a test, if the protocol tests during training.
+
+    These are the ends of all epochs, or `MAX_TESTS_IF_CAPPED` evenly spaced steps if there are more
+    epochs and a cap has cut the schedule.
+    """
+    epochs = max(1, int(plan.epochs))
+    number = min(epochs, MAX_TESTS_IF_CAPPED) if plan.capped else epochs
     return frozenset(round(plan.steps * (i + 1) / number) for i in range(number))
 
 
-def train_and_test(
-    train: SyntheticSet,
-    test_images: torch.Tensor,
-    test_labels: torch.Tensor,
-    order: Sequence[int],
-    *,
-    info: DatasetInfo,
-    setting: EvaluationConfig,
-    key: tuple[object, ...],
-    name: str = "",
-    device: str = "cpu",
-) -> EvalResult:
-    """Train one fresh classifier with a head over `order` (the classes seen so far) on `train`, by
-    the protocol of `setting`, and test the net of the last epoch on all test images.
+def train_and_test(task: EvaluationTask) -> EvalResult:
+    """Train one fresh classifier by its protocol and test it on all test images.
 
-    `name` is the classifier, by default the first of the setting's. `key` is the whole of its
-    randomness; images are on the pixel scale (bytes or floats).
+    The network after the last epoch is tested. The result depends on the task alone.
+
+    Raises:
+        UserError: there is nothing to train on or to test, or the images or labels are unusable.
     """
     start = time.perf_counter()
-    name = name or setting.judges(info)[0]
-    if not len(train.images) or not len(test_images):
+    released = len(task.train.images)
+    if not released or not len(task.test_images):
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
-    if not bool(torch.isfinite(train.images).all()):
+    if not bool(torch.isfinite(task.train.images).all()):
         raise UserError("the released images are not all finite, so no classifier can be trained.")
-    positions(test_labels, order)
-    chosen = used(train, setting.rules.most, key)
-    exam = EvaluationTask(name, chosen, test_images, test_labels, order, info, setting, key, device)
-    classical = setting.protocol == "G" and name in suite.CLASSICAL
+    class_indices(task.test_labels, task.classes)
+    config = task.config
+    task = replace(task, train=subsample(task.train, config.rules.max_train_images, task.key))
+    classical = config.protocol == "G" and task.classifier in CLASSICAL
     with one_thread():
-        result = _classical(exam) if classical else _network(exam)
-    return replace(result, released=len(train.images), seconds=time.perf_counter() - start)
+        result = _fit_classical(task) if classical else _train_network(task)
+    return replace(result, released=released, seconds=time.perf_counter() - start)
 
 
-def network(
+def build_network(
     name: str, info: DatasetInfo, classes: int, width: int, key: tuple[object, ...]
 ) -> torch.nn.Module:
     """A fresh network by its name under any protocol; its weights depend on the key alone."""
     with default_seed(*key, "classifier"):
-        kind = "lenet" if name == suite.CNN else name
-        return classifier(kind, info.shape, classes, width)
+        return classifier("lenet" if name == CNN else name, info.shape, classes, width)
 
 
-def _network(exam: EvaluationTask) -> EvalResult:
+def _train_network(task: EvaluationTask) -> EvalResult:
     """Train a network with SGD and test it."""
-    setting, key = exam.setting, exam.key
-    rules, plan = setting.rules, setting.schedule(len(exam.train.images))
-    net = network(exam.name, exam.info, len(exam.order), setting.width, key).to(exam.device)
-    seen: list[EvalResult] = []
+    config, info = task.config, task.info
+    rules, plan = config.rules, config.schedule(len(task.train.images))
+    net = build_network(task.classifier, info, len(task.classes), config.width, task.key)
+    net = net.to(task.device)
+    earlier: list[EvalResult] = []
 
     def result() -> EvalResult:
         return EvalResult(
-            _score(
+            _test(
                 net,
-                exam.test_images,
-                exam.test_labels,
+                task.test_images,
+                task.test_labels,
                 rules=rules,
-                info=exam.info,
-                outputs=list(exam.order),
+                info=info,
+                outputs=task.classes,
             ),
-            setting.protocol,
-            exam.name,
-            setting.width,
+            config.protocol,
+            task.classifier,
+            config.width,
             plan.epochs,
             plan.steps,
-            len(exam.train.images),
+            len(task.train.images),
             batch=rules.batch,
         )
 
     fit_network(
         net,
-        rules.scaled(pixels(exam.train.images), exam.info).to(exam.device),
-        targets(exam.train, exam.order).to(exam.device),
+        rules.normalize(unit_interval(task.train.images), info).to(task.device),
+        training_targets(task.train, task.classes).to(task.device),
         plan=plan,
         rules=rules,
-        strategy=rules.strategy(exam.info),
-        generator=torch_generator(*key, "training"),
-        dtype=setting.dtype,
-        look=lambda: seen.append(result()),
-        look_after=looks(plan) if rules.optimistic else frozenset(),
+        augmentations=rules.augmentations(info),
+        generator=torch_generator(*task.key, "training"),
+        dtype=config.dtype,
+        callback=lambda: earlier.append(result()),
+        callback_steps=steps_with_test(plan) if rules.test_every_epoch else frozenset(),
     )
-    if not seen:
+    if not earlier:
         return result()
-    best = max(on_the_way.accuracy for on_the_way in seen)
-    return replace(seen[-1], optimistic=best, looks=len(seen))
+    best = max(each.accuracy for each in earlier)
+    return replace(earlier[-1], optimistic=best, looks=len(earlier))
 
 
-def _classical(exam: EvaluationTask) -> EvalResult:
-    """Fit a classifier of the suite on pixels clamped to [0, 1] and test it."""
-    places, remark = suite.fit_and_predict(
-        exam.name,
-        pixels(exam.train.images).clamp(0, 1),
-        positions(exam.train.labels, exam.order),
-        pixels(exam.test_images),
-        seed_of(*exam.key, exam.name),
+def _fit_classical(task: EvaluationTask) -> EvalResult:
+    """Fit a classical classifier on pixels clamped to [0, 1] and test it."""
+    predicted, remark = fit_and_predict(
+        task.classifier,
+        unit_interval(task.train.images).clamp(0, 1),
+        class_indices(task.train.labels, task.classes),
+        unit_interval(task.test_images),
+        seed_of(*task.key, task.classifier),
     )
-    right = torch.tensor(exam.order)[places] == exam.test_labels.cpu()
+    labels = task.test_labels.cpu()
     return EvalResult(
-        counted(right, exam.test_labels.cpu()),
-        exam.setting.protocol,
-        exam.name,
+        count_correct(torch.tensor(task.classes)[predicted] == labels, labels),
+        task.config.protocol,
+        task.classifier,
         width=0,
         epochs=0.0,
         steps=0,
-        images=len(exam.train.images),
+        images=len(task.train.images),
         remark=remark,
     )
 
@@ -247,15 +269,17 @@ def score_model(
     info: DatasetInfo,
     device: str = "cpu",
 ) -> EvalResult:
-    """Test a released ConvNet as it is: argmax over all classes of the data set, including those
-    nobody has shown it yet. It was trained by its method, on standardised images and under no
-    protocol of ours, so epochs and steps are 0."""
+    """Test a released ConvNet without training: argmax over all classes of the data set.
+
+    The classes include those of later stages. The model was trained by its method on standardised
+    images and under no protocol, so the result counts no epochs and steps.
+    """
     start = time.perf_counter()
-    rules = PROTOCOLS["P"]  # whatever protocol judges sets: its scale is that of released models
+    rules = PROTOCOLS["P"]  # only for its normalisation, which released models use as well
     with one_thread():
         net = convnet_from_state(model.width, info, model.state, device)
         outputs = range(info.classes)
-        per_class = _score(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
+        per_class = _test(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
     return EvalResult(
         per_class,
         "none",

@@ -21,7 +21,7 @@ from fedsynth.core.errors import UserError, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
-from fedsynth.evaluation.config import EvaluationConfig, layered
+from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.method_selection import (
     GROUPS,
@@ -287,7 +287,7 @@ def assemble(
     scenario, found = user_partition.resolve_source(
         build(ScenarioConfig, {k: v for k, v in merged.items() if k in SCENARIO_KEYS})
     )
-    judged = layered([_section([layer], "evaluation") for layer in layers], preset)
+    judged = merge_layers([_section([layer], "evaluation") for layer in layers], preset)
     evaluation = build(EvaluationConfig, judged, "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):

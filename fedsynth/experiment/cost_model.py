@@ -23,14 +23,19 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.engine.process_setup import pin_threads
-from fedsynth.evaluation import classical_classifiers as suite
+from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.evaluation.image_quality import CAPPED
-from fedsynth.evaluation.protocols import ParticipationSchedule
+from fedsynth.evaluation.image_quality import MAX_IMAGES_IF_CAPPED
+from fedsynth.evaluation.protocols import TrainingSchedule
 from fedsynth.evaluation.quality_metrics import GENERATED, REAL
 from fedsynth.evaluation.scorer import BATCH as SCORER_BATCH
 from fedsynth.evaluation.scorer import Scorer, ScorerConfig
-from fedsynth.evaluation.train_classifier import fit_network, looks, network, one_thread
+from fedsynth.evaluation.train_classifier import (
+    build_network,
+    fit_network,
+    one_thread,
+    steps_with_test,
+)
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
@@ -161,14 +166,14 @@ def evaluation_seconds(
         images: Images in the released set.
         tests: Test images.
     """
-    used = min(images, setting.rules.most or images)
+    used = min(images, setting.rules.max_train_images or images)
     total = 0.0
-    for name in setting.judges(info):
-        if setting.protocol == "G" and name in suite.CLASSICAL:
+    for name in setting.classifiers(info):
+        if setting.protocol == "G" and name in CLASSICAL:
             total += fit_seconds(name, info, used)
         else:
             total += _network_seconds(name, setting, info, used, tests)
-    return total * setting.runs
+    return total * setting.repetitions
 
 
 def _network_seconds(
@@ -177,7 +182,7 @@ def _network_seconds(
     plan, rules = setting.schedule(images), setting.rules
     batch = min(rules.batch, images)
     stepping = plan.steps * batch * training_seconds(name, setting, info)
-    tested = tests * (len(looks(plan)) if rules.optimistic else 1)
+    tested = tests * (len(steps_with_test(plan)) if rules.test_every_epoch else 1)
     return stepping + tested * test_seconds(name, setting.width, info)
 
 
@@ -193,8 +198,10 @@ def quality_seconds(setting: EvaluationConfig, info: DatasetInfo, images: int, t
     """Core-seconds of rating a set with a trained scorer."""
     if not setting.quality:
         return 0.0
-    cap = CAPPED if setting.scorer_images else REAL
-    rated = min(images, GENERATED if not setting.scorer_images else CAPPED) + cap + tests
+    cap = MAX_IMAGES_IF_CAPPED if setting.scorer_images else REAL
+    rated = (
+        min(images, GENERATED if not setting.scorer_images else MAX_IMAGES_IF_CAPPED) + cap + tests
+    )
     return rated * scorer_seconds(setting.scorer_width, info, training=False)
 
 
@@ -212,17 +219,17 @@ def training_seconds(name: str, setting: EvaluationConfig, info: DatasetInfo) ->
     """Core-seconds per image of one training step of a network under the setting's protocol."""
     rules = setting.rules
     count = PROBE_LARGE if name in LARGE else min(PROBE, rules.batch)
-    net = network(name, info, info.classes, setting.width, ("probe",))
+    net = build_network(name, info, info.classes, setting.width, ("probe",))
     images, labels = _random_batch(info, count)
 
     def step() -> None:
         fit_network(
             net,
-            rules.scaled(images, info),
+            rules.normalize(images, info),
             labels,
-            plan=ParticipationSchedule(1, 1, 1.0),
+            plan=TrainingSchedule(1, 1, 1.0),
             rules=rules,
-            strategy=rules.strategy(info),
+            augmentations=rules.augmentations(info),
             generator=torch_generator("probe"),
             dtype=setting.dtype,
         )
@@ -233,7 +240,7 @@ def training_seconds(name: str, setting: EvaluationConfig, info: DatasetInfo) ->
 @functools.cache
 def test_seconds(name: str, width: int, info: DatasetInfo) -> float:
     """Core-seconds per test image."""
-    net = network(name, info, info.classes, width, ("probe",)).eval()
+    net = build_network(name, info, info.classes, width, ("probe",)).eval()
     images, _ = _random_batch(info, PROBE)
     return _fastest(lambda: logits(net, images)) / PROBE
 
@@ -247,7 +254,7 @@ def scorer_seconds(width: int, info: DatasetInfo, *, training: bool) -> float:
     def step() -> None:
         torch.nn.functional.cross_entropy(net(images), labels).backward()
 
-    return _fastest(step if training else lambda: net.see(images)) / PROBE
+    return _fastest(step if training else lambda: net.features_and_probabilities(images)) / PROBE
 
 
 def _random_batch(info: DatasetInfo, count: int) -> tuple[torch.Tensor, torch.Tensor]:

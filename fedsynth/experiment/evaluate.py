@@ -10,10 +10,10 @@ import torch
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.types import Stage
 from fedsynth.data.fetch.fetch import data_directory
-from fedsynth.evaluation.image_quality import ImageQuality, appraise
-from fedsynth.evaluation.real_data_baselines import anchor
-from fedsynth.evaluation.train_classifier import score_model, train_and_test
-from fedsynth.evaluation.types import EvalResult, EvaluationTask
+from fedsynth.evaluation.image_quality import ImageQuality, measure_image_quality
+from fedsynth.evaluation.real_data_baselines import real_data_baseline
+from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
+from fedsynth.evaluation.types import EvalResult
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import party_records, scenario_stages, test_records
 from fedsynth.experiment.scenario_config import dataset_info
@@ -24,7 +24,7 @@ def number_of_classifiers(job: Job, is_model: bool) -> int:
     """The number of classifiers that evaluate a stage; a released model is tested once itself."""
     if is_model:
         return 1
-    return job.evaluation.runs * len(job.evaluation.judges(dataset_info(job.scenario)))
+    return job.evaluation.repetitions * len(job.evaluation.classifiers(dataset_info(job.scenario)))
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
@@ -56,33 +56,25 @@ def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
     released = released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         return score_model(released, images, labels, info=this_stage.data)
-    setting = job.evaluation
-    kind, repetition = divmod(number, setting.runs)
-    name = setting.judges(this_stage.data)[kind]
-    result = train_and_test(
+    config, info = job.evaluation, this_stage.data
+    kind, repetition = divmod(number, config.repetitions)
+    task = EvaluationTask(
+        config.classifiers(info)[kind],
         released,
         images,
         labels,
         this_stage.seen,
-        info=this_stage.data,
-        setting=setting,
+        info,
+        config,
         key=(job.seed, "evaluation", job.method, stage, repetition),
-        name=name,
     )
-    if not setting.rules.calibrated:
+    result = train_and_test(task)
+    if not config.rules.calibrated:
         return result
-    real = EvaluationTask(
-        name,
-        real_records(job, this_stage),
-        images,
-        labels,
-        this_stage.seen,
-        this_stage.data,
-        setting,
-        key=("anchor", name),
-    )
+    key = ("anchor", task.classifier)
+    baseline = replace(task, train=real_records(job, this_stage), key=key)
     folder = data_directory(job.scenario.data_dir) / "anchors"
-    return replace(result, real=anchor(folder, real).accuracy)
+    return replace(result, real=real_data_baseline(folder, baseline).accuracy)
 
 
 def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
@@ -111,13 +103,13 @@ def evaluate_images(job_text: str, stage: int) -> ImageQuality:
     if isinstance(released, ReleasedModel):
         raise ValueError("a released model holds no images")
     test = test_records(job.scenario)
-    return appraise(
+    return measure_image_quality(
         released,
         real_records(job, replace(this_stage, seen=tuple(range(this_stage.data.classes)))),
         SyntheticSet(test.images, test.labels),
         this_stage.seen,
         info=this_stage.data,
-        setting=job.evaluation,
+        config=job.evaluation,
         key=(job.seed, "quality", job.method, stage),
         folder=data_directory(job.scenario.data_dir) / "scorers",
     )

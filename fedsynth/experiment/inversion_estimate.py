@@ -14,7 +14,7 @@ import numpy as np
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.randomness import key
 from fedsynth.engine.base import Engine
-from fedsynth.evaluation.inversion_detector import Inversion, look, share_between
+from fedsynth.evaluation.inversion_detector import Inversion, detect_inversion, interpolate_share
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.evaluate import released_so_far
 from fedsynth.experiment.job import Job
@@ -38,13 +38,13 @@ class InversionEstimate:
         released = released_so_far(job, stage)
         if isinstance(released, ReleasedModel):
             return {}
-        estimate = look(released, dataset_info(job.scenario))
+        estimate = detect_inversion(released, dataset_info(job.scenario))
         contributing = user_partition.contributing_parties(job.scenario)
         affected = user_partition.inverted_parties(job.scenario) & contributing
         rows = {
-            "inverted_share": estimate.by_edges,
-            "inverted_share_brightness": estimate.by_brightness,
-            "inverted_told": estimate.told,
+            "inverted_share": estimate.share_by_edges,
+            "inverted_share_brightness": estimate.share_by_brightness,
+            "inverted_told": estimate.decided,
             "affected_share_true": float(affected.sum() / contributing.sum()),
             "affected_users_true": float(affected.sum()),
             "users_heard_true": float(contributing.sum()),
@@ -53,7 +53,9 @@ class InversionEstimate:
         rows |= {f"rehearsal_edge_{name}": edge for name, edge in edges.items()}
         if share is not None:
             rows["inverted_share_rehearsed"] = share
-        guess = share if share is not None else estimate.by_edges if estimate.sees else None
+        guess = (
+            share if share is not None else estimate.share_by_edges if estimate.reliable else None
+        )
         if guess is not None and contributing.all():  # else their number is not public
             rows["affected_users"] = guess * float(np.sum(contributing))
         return rows
@@ -74,7 +76,7 @@ def _rehearsed(
         if scenario is None:
             return None, {}
         edges[name] = _rehearsal_edge(engine, replace(job, scenario=scenario), name)
-    return share_between(estimate.edge, edges["upright"], edges["inverted"]), edges
+    return interpolate_share(estimate.edge, edges["upright"], edges["inverted"]), edges
 
 
 def _rehearsal_edge(engine: Engine, job: Job, name: str) -> float:
@@ -90,6 +92,6 @@ def _rehearsal_edge(engine: Engine, job: Job, name: str) -> float:
     released = released_so_far(rehearsal, 0)
     if isinstance(released, ReleasedModel):
         raise ValueError("a rehearsal ended in a model, the release did not")
-    edge = look(released, dataset_info(rehearsal.scenario)).edge
+    edge = detect_inversion(released, dataset_info(rehearsal.scenario)).edge
     shutil.rmtree(folder, ignore_errors=True)
     return edge

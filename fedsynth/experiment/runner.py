@@ -22,7 +22,7 @@ from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import dropped_parties
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.image_quality import ImageQuality
-from fedsynth.evaluation.types import EvalResult, read_verdict
+from fedsynth.evaluation.types import EvalResult
 from fedsynth.experiment.evaluate import (
     evaluate_classifier,
     evaluate_images,
@@ -185,7 +185,7 @@ class Runner:
         classifiers = [
             self._stored_or(
                 _classifier_file(job, stage, number),
-                read_verdict,
+                EvalResult.from_json,
                 functools.partial(self.engine.submit, evaluate_classifier, text, stage, number),
             )
             for number in range(number_of_classifiers(job, is_model))

@@ -15,7 +15,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.users import UserIndex, UserRecords, chosen_users
-from fedsynth.evaluation.deployed_model import kept_answers
+from fedsynth.evaluation.deployed_model import deployed_accuracy
 from fedsynth.experiment.client_selection import (
     ALL,
     HIDDEN,
@@ -128,7 +128,7 @@ def _accuracies(
         for user, coin in zip(others, coins, strict=True)
     ]
     folder = data_directory(scenario.data_dir) / "deployed"
-    return kept_answers(folder, taught, users, datasets.find(scenario.data).info).accuracies
+    return deployed_accuracy(folder, taught, users, datasets.find(scenario.data).info).accuracies
 
 
 def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dp_accounting import DpEvent
 
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan
-from fedsynth.evaluation.classical_classifiers import missing
+from fedsynth.evaluation.classical_classifiers import unavailable
 from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
@@ -123,22 +123,24 @@ def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
 def evaluation_text(config: ExperimentConfig) -> str:
     """The evaluation of released sets in words, to be printed next to the numbers."""
     evaluation, info = config.evaluation, dataset_info(config.scenario)
-    rules, names = evaluation.rules, evaluation.judges(info)
-    fresh = f"{evaluation.runs} fresh " if evaluation.runs > 1 else ""
-    plural = "s" if evaluation.runs > 1 else ""
-    classifiers = ", ".join(map(evaluation.named, names))
+    rules, names = evaluation.rules, evaluation.classifiers(info)
+    fresh = f"{evaluation.repetitions} fresh " if evaluation.repetitions > 1 else ""
+    plural = "s" if evaluation.repetitions > 1 else ""
+    classifiers = ", ".join(map(evaluation.label, names))
     text = f"evaluated with {fresh}{classifiers} net{plural} under protocol {evaluation.protocol}"
     if evaluation.max_images:
         text += f", at most {evaluation.max_images:,} image passes"
     if evaluation.batch:
         text += f" in batches of {evaluation.batch}"
-    if rules.most:
-        text += f", fitted on at most {rules.most:,} images"
-    if rules.optimistic:
+    if rules.max_train_images:
+        text += f", fitted on at most {rules.max_train_images:,} images"
+    if rules.test_every_epoch:
         text += ", last epoch; the best epoch separately as accuracy_optimistic_max"
-    absent = [f"{n} ({why})" for n, why in missing(info).items() if n in rules.judges]
+    absent = [
+        f"{n} ({why})" for n, why in unavailable(info).items() if n in rules.default_classifiers
+    ]
     if absent and not evaluation.classifier:
-        text += f"; {len(names)} of {len(rules.judges)}, without {', '.join(absent)}"
+        text += f"; {len(names)} of {len(rules.default_classifiers)}, without {', '.join(absent)}"
     return text
 
 

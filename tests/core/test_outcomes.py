@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.outcomes import SyntheticSet, unit_interval
 
 FLOATS = SyntheticSet(torch.full((2, 1, 1, 1), 0.5), torch.tensor([0, 1]))
 SOFT = SyntheticSet(torch.zeros(1, 1, 1, 1), torch.tensor([2]), torch.ones(1, 3))
@@ -39,3 +39,9 @@ def test_joined_sets_keep_order_and_soft_labels_that_all_have():
     assert len(both.soft) == 2
     raw = SyntheticSet(FLOATS.images, FLOATS.labels, raw=True)
     assert SyntheticSet.join([FLOATS, raw]).raw
+
+
+def test_bytes_and_floats_share_the_unit_interval() -> None:
+    images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
+    assert unit_interval(images).flatten().tolist() == pytest.approx([0, 0.2, 1])
+    assert torch.equal(unit_interval(unit_interval(images)), unit_interval(images))

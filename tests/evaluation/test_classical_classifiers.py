@@ -1,4 +1,4 @@
-"""The classical classifiers: the settings of the specification, and what sets they survive."""
+"""Classical classifiers have the published settings and cope with every set."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_settings_are_those_of_the_specification(name: str) -> None:
     mine, standard = model.get_params(), type(model)().get_params()
     expected = {**standard, **SPECIFIED[name]}
     if name == "linear_svc":
-        expected["dual"] = True  # what hinge needs
+        expected["dual"] = True  # required by hinge
     assert mine.pop("random_state", 3) in (3, None)  # None: it draws nothing
     expected.pop("random_state", None)
     assert mine == expected
@@ -79,7 +79,7 @@ def test_xgboost_is_made_with_the_papers_settings(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_learns_what_is_there(name: str) -> None:
+def test_every_classifier_learns(name: str) -> None:
     images, labels = clusters(300)
     test, truth = clusters(90)
     found, remark = fit_and_predict(name, images, labels, test, 1)
@@ -88,7 +88,7 @@ def test_learns_what_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_equal_seeds_give_equal_answers(name: str) -> None:
+def test_equal_seeds_give_equal_predictions(name: str) -> None:
     images, labels = clusters(60)
     noisy = (images + torch.rand(images.shape, generator=torch_generator(1))) / 2
     first, _ = fit_and_predict(name, noisy, labels, images, 7)
@@ -103,17 +103,19 @@ def test_equal_seeds_give_equal_answers(name: str) -> None:
     st.lists(st.integers(0, 9), min_size=1, max_size=14),
     st.booleans(),
 )
-def test_any_set_is_answered_with_labels_it_holds(name: str, places: list[int], flat: bool) -> None:
-    labels = torch.tensor(places)
-    images = torch.rand(len(places), 1, 4, 4, generator=torch_generator(places))
+def test_only_labels_of_the_training_set_are_predicted(
+    name: str, present: list[int], flat: bool
+) -> None:
+    labels = torch.tensor(present)
+    images = torch.rand(len(present), 1, 4, 4, generator=torch_generator(present))
     images = torch.full_like(images, 0.5) if flat else images
     found, remark = fit_and_predict(name, images, labels, torch.rand(5, 1, 4, 4), 0)
-    assert set(found.tolist()) <= set(places)
-    if len(set(places)) == 1:
+    assert set(found.tolist()) <= set(present)
+    if len(set(present)) == 1:
         assert remark == "one class only"
 
 
-def test_a_classifier_that_cannot_be_fitted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fit_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def fit(self, *_: object) -> None:
             raise ValueError("array is singular")
@@ -127,36 +129,36 @@ def test_a_classifier_that_cannot_be_fitted_says_so(monkeypatch: pytest.MonkeyPa
     assert "cannot be fitted (array is singular)" in remark
 
 
-def test_no_convergence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_convergence_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.linear_model import LogisticRegression
 
     short = LogisticRegression(max_iter=1)
     monkeypatch.setitem(CLASSICAL, "logistic_regression", lambda *_: short)
     images, labels = clusters(60)
     _, remark = fit_and_predict("logistic_regression", images, labels, images, 0)
-    assert remark == "stopped before it had converged"
+    assert remark == "stopped before convergence"
 
 
-def test_what_is_missing_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_classifiers_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "has_xgboost", lambda: False)
     setting = EvaluationConfig("G")
-    assert setting.judges(DIGITS) == tuple(n for n in SUITE if n != "xgboost")
-    assert "pip install 'fedsynth[xgboost]'" in suite.missing(DIGITS)["xgboost"]
+    assert setting.classifiers(DIGITS) == tuple(n for n in SUITE if n != "xgboost")
+    assert "pip install 'fedsynth[xgboost]'" in suite.unavailable(DIGITS)["xgboost"]
     with pytest.raises(UserError, match=r"xgboost: not installed: pip install"):
         EvaluationConfig("G", classifier=("xgboost",)).check(DIGITS)
     with pytest.raises(UserError, match=r"pip install 'fedsynth\[xgboost\]'"):
         fit_and_predict("xgboost", *clusters(6), clusters(6)[0], 0)
     monkeypatch.setattr(suite, "has_xgboost", lambda: True)
-    assert setting.judges(DIGITS) == SUITE
+    assert setting.classifiers(DIGITS) == SUITE
     table = replace(DIGITS, name="rows", shape=(7, 1, 1), kind=DataKind.TABLE)
-    assert setting.judges(table) == SUITE[:-1]
-    assert "rows is a table" in suite.missing(table)["cnn"]
+    assert setting.classifiers(table) == SUITE[:-1]
+    assert "rows is a table" in suite.unavailable(table)["cnn"]
     small = replace(DIGITS, shape=(1, 16, 16))
     with pytest.raises(UserError, match=r"cnn: needs square images of side 28 .* not 16x16"):
         EvaluationConfig("G", classifier=("cnn",)).check(small)
 
 
-def test_naming_classifiers_imports_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_classifiers_imports_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     plain = builtins.__import__
 

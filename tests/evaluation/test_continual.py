@@ -17,13 +17,13 @@ def result(per_class: dict[int, tuple[int, int]], name: str = "convnet") -> Eval
     return EvalResult(per_class, "P", name, 8, 1.0, 1, 10)
 
 
-def scored(name: str, right: int, **more: object) -> EvalResult:
-    """One of several kinds, with so many of 100 right."""
+def one_kind(name: str, right: int, **more: object) -> EvalResult:
+    """The result of one kind of classifier with `right` of 100 correct."""
     return replace(result({0: (right, 100)}, name), protocol="G", **more)  # type: ignore[arg-type]
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> tuple[list[list[EvalResult]], list[list[int]]]:
+def histories(draw: st.DrawFn) -> tuple[list[list[EvalResult]], list[list[int]]]:
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     names = draw(st.permutations(range(sum(sizes))))
     stages, at = [], 0
@@ -45,9 +45,11 @@ def courses(draw: st.DrawFn) -> tuple[list[list[EvalResult]], list[list[int]]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(courses())
-def test_against_counting(course: tuple[list[list[EvalResult]], list[list[int]]]) -> None:
-    history, stages = course
+@given(histories())
+def test_against_counting(
+    history_and_stages: tuple[list[list[EvalResult]], list[list[int]]],
+) -> None:
+    history, stages = history_and_stages
     matrix = accuracy_matrix(history, stages)
     for s, results in enumerate(history):
         assert len(matrix[s]) == s + 1
@@ -74,9 +76,9 @@ def test_against_counting(course: tuple[list[list[EvalResult]], list[list[int]]]
 
 
 @settings(max_examples=40, deadline=None)
-@given(courses())
-def test_summary(course: tuple[list[list[EvalResult]], list[list[int]]]) -> None:
-    history, stages = course
+@given(histories())
+def test_summary(history_and_stages: tuple[list[list[EvalResult]], list[list[int]]]) -> None:
+    history, stages = history_and_stages
     rows = summary_rows(history, stages)
     each = [stage_rows(results, stages)["accuracy"] for results in history]
     assert rows["average_accuracy"] == pytest.approx(sum(each) / len(each))
@@ -91,7 +93,7 @@ def test_summary(course: tuple[list[list[EvalResult]], list[list[int]]]) -> None
         assert -1 <= rows["forgetting"] <= 1
 
 
-def test_a_relay_that_forgets_everything_and_one_that_keeps_everything() -> None:
+def test_forgetting_everything_and_nothing() -> None:
     forgets = [[1.0], [0.0, 1.0], [0.0, 0.0, 1.0]]
     keeps = [[0.9], [0.9, 0.8], [0.9, 0.8, 0.7]]
     assert forgetting(forgets) == 1
@@ -100,14 +102,14 @@ def test_a_relay_that_forgets_everything_and_one_that_keeps_everything() -> None
     assert forgetting([[1.0]]) is None
 
 
-def test_spread_is_over_nets() -> None:
+def test_the_deviation_is_over_repetitions() -> None:
     nets = [result({0: (8, 10)}), result({0: (6, 10)})]
     assert stage_rows(nets, [[0]])["accuracy_std"] == pytest.approx(2**0.5 / 10)
 
 
-def test_kinds_of_classifiers_stand_by_themselves_and_count_alike() -> None:
+def test_kinds_of_classifiers_have_metrics_of_their_own_and_equal_weight() -> None:
     rows = stage_rows(
-        [scored("lda", 60), scored("lda", 80), scored("gbm", 10), scored("gbm", 20)], [[0]]
+        [one_kind("lda", 60), one_kind("lda", 80), one_kind("gbm", 10), one_kind("gbm", 20)], [[0]]
     )
     assert rows["accuracy"] == pytest.approx((0.7 + 0.15) / 2)
     assert (rows["accuracy_G_lda"], rows["accuracy_G_gbm"]) == pytest.approx((0.7, 0.15))
@@ -115,13 +117,13 @@ def test_kinds_of_classifiers_stand_by_themselves_and_count_alike() -> None:
     assert rows["accuracy_std"] == pytest.approx(stdev([0.35, 0.5]))  # of the means over kinds
     assert "calibrated_accuracy" not in rows
     assert "accuracy_optimistic_max" not in rows
-    alone = stage_rows([scored("lda", 60), scored("gbm", 10)], [[0]])
+    alone = stage_rows([one_kind("lda", 60), one_kind("gbm", 10)], [[0]])
     assert "accuracy_std" not in alone
 
 
 def test_calibration_is_the_mean_of_ratios() -> None:
     """Not the ratio of means: 001 prints 69 % for ratios that average 68.8."""
-    rows = stage_rows([scored("lda", 45, real=0.9), scored("gbm", 20, real=0.25)], [[0]])
+    rows = stage_rows([one_kind("lda", 45, real=0.9), one_kind("gbm", 20, real=0.25)], [[0]])
     assert rows["calibrated_accuracy"] == pytest.approx((0.5 + 0.8) / 2)
     assert (rows["real_G_lda"], rows["real_G_gbm"]) == (0.9, 0.25)
 
@@ -131,15 +133,16 @@ def test_the_printed_calibrated_average_of_paper_001_follows_from_its_rows() -> 
     real = [0.98, 0.99, 0.73, 0.93, 0.84, 0.88, 0.56, 0.91, 0.88, 0.92, 0.93, 0.97, 0.91]
     ours = [0.79, 0.80, 0.21, 0.45, 0.77, 0.35, 0.64, 0.39, 0.78, 0.76, 0.79, 0.52, 0.50]
     results = [
-        scored(f"c{i}", round(100 * o), real=r)
+        one_kind(f"c{i}", round(100 * o), real=r)
         for i, (o, r) in enumerate(zip(ours, real, strict=True))
     ]
     assert stage_rows(results, [[0]])["calibrated_accuracy"] == pytest.approx(0.688, abs=2e-3)
 
 
-def test_the_best_epoch_is_a_number_of_its_own() -> None:
+def test_the_best_epoch_is_a_separate_metric() -> None:
     rows = stage_rows(
-        [scored("a", 50, optimistic=0.6, looks=9), scored("a", 70, optimistic=0.7, looks=9)], [[0]]
+        [one_kind("a", 50, optimistic=0.6, looks=9), one_kind("a", 70, optimistic=0.7, looks=9)],
+        [[0]],
     )
     assert rows["accuracy"] == pytest.approx(0.6)
     assert rows["accuracy_optimistic_max"] == pytest.approx(0.65)

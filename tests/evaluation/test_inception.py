@@ -1,4 +1,4 @@
-"""The Inception network: found where its weights are, refused in words where they are not."""
+"""The Inception network is loaded from its weights, or refused with instructions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation import inception as module
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.evaluation.inception import CACHE, PUBLISHED, TORCHVISION, at_hand, inception
+from fedsynth.evaluation.inception import (
+    CACHE,
+    PUBLISHED,
+    TORCHVISION,
+    find_weights,
+    inception_features,
+)
 
 DIGITS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 
 
 class Tiny(nn.Module):
-    """In the place of torchvision's network: the mean of each channel, then a head."""
+    """A stand-in for torchvision's network: the mean of each channel, then a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +40,7 @@ class Tiny(nn.Module):
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Torch's cache with nothing in it, and nobody to download from."""
+    """An empty cache of torch, without a network."""
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
 
     def unreachable(**_: object) -> None:
@@ -49,33 +55,31 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("source", [CACHE, "no/such.pth"])
-def test_weights_that_are_not_there_are_asked_for_before_anything_runs(source: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"fid_weights={source}: there are no Inception weights"
-    ) as e:
+def test_missing_weights_are_an_error_before_anything_runs(source: str) -> None:
+    with pytest.raises(UserError, match=rf"fid_weights={source}: no Inception weights found") as e:
         EvaluationConfig(fid_weights=source).check(DIGITS)
     for word in (PUBLISHED, TORCHVISION, "download", "FID-lite"):
         assert word in str(e.value)
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_nothing_is_downloaded_without_being_asked() -> None:
-    assert at_hand("download") is None  # not there, and not refused: it was asked for
-    with pytest.raises(UserError, match="cannot be had: no network in this test"):
-        inception("download")
+def test_weights_are_downloaded_only_on_request() -> None:
+    assert find_weights("download") is None  # to be downloaded
+    with pytest.raises(UserError, match="cannot be loaded: no network in this test"):
+        inception_features("download")
 
 
 def test_torchvisions_weights_from_the_cache(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PASS", 5)
+    monkeypatch.setattr(module, "BATCH", 5)
     state = Tiny().state_dict()
     torch.save(state, empty_cache / TORCHVISION)
-    whose, features = inception(CACHE)
-    assert whose == "torchvision"
+    origin, features = inception_features(CACHE)
+    assert origin == "torchvision"
     images = torch.rand(12, 1, 28, 28)
     found = features(images)
-    assert found.shape == (12, 3)  # the head is off
+    assert found.shape == (12, 3)  # without the head
     expected = 2 * images.mean(dim=(1, 2, 3)) - 1
     torch.testing.assert_close(found, expected[:, None].expand(-1, 3), atol=0.02, rtol=0)
     as_bytes = (images * 255).round().to(torch.uint8)
@@ -85,8 +89,8 @@ def test_torchvisions_weights_from_the_cache(
 
 def test_damaged_weights_are_one_message(empty_cache: Path) -> None:
     (empty_cache / TORCHVISION).write_bytes(b"not weights")
-    with pytest.raises(UserError, match="weights cannot be had") as error:
-        inception(CACHE)
+    with pytest.raises(UserError, match="weights cannot be loaded") as error:
+        inception_features(CACHE)
     assert "\n" not in str(error.value)
 
 
@@ -96,10 +100,10 @@ def test_the_published_weights_need_their_package(
     (empty_cache / PUBLISHED).write_bytes(b"")
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UserError, match=r"needs the package torch-fidelity \(pip install"):
-        at_hand(CACHE)
+        find_weights(CACHE)
 
 
-def test_the_published_weights_come_first_and_see_bytes(
+def test_the_published_weights_come_first_and_take_bytes(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save(Tiny().state_dict(), empty_cache / TORCHVISION)
@@ -118,6 +122,6 @@ def test_the_published_weights_come_first_and_see_bytes(
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setitem(sys.modules, "torch_fidelity.feature_extractor_inceptionv3", fake)
     monkeypatch.setitem(sys.modules, "torch_fidelity", types.SimpleNamespace())
-    whose, features = inception(CACHE)
-    assert whose == "torch-fidelity"
+    origin, features = inception_features(CACHE)
+    assert origin == "torch-fidelity"
     torch.testing.assert_close(features(torch.full((2, 1, 4, 4), 0.5)), torch.full((2, 3), 128.0))

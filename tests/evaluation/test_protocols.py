@@ -1,4 +1,4 @@
-"""Schedules follow the published loops, and cheaper ones keep their proportions."""
+"""Schedules follow the published loops; shortened ones keep their proportions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MNIST = DatasetInfo("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), 10, (0.49, 0.48, 0.45), (0.2, 0.2, 0.2))
 
 
-def published_rates(epochs: int, batches: int, rate: float) -> list[float]:
-    """The learning rate of every step, as the papers' loop makes it."""
+def published_learning_rates(epochs: int, batches: int, rate: float) -> list[float]:
+    """The learning rate of every step, as in the published loop."""
     rates = []
     for epoch in range(epochs + 1):
         rates += [rate] * batches
@@ -34,9 +34,10 @@ def test_uncapped_schedule_is_the_published_loop(name: str, epochs: int, images:
     rules = protocol(name)
     plan = rules.schedule(images, epochs)
     batches = -(-images // 256)
-    expected = published_rates(epochs, batches, rules.learning_rate)
+    expected = published_learning_rates(epochs, batches, rules.learning_rate)
     ours = [
-        rules.learning_rate * (rules.drop if s >= plan.drop_after else 1) for s in range(plan.steps)
+        rules.learning_rate * (rules.learning_rate_drop if s >= plan.drop_after else 1)
+        for s in range(plan.steps)
     ]
     assert ours == pytest.approx(expected)
     assert plan.epochs == epochs + 1
@@ -44,26 +45,26 @@ def test_uncapped_schedule_is_the_published_loop(name: str, epochs: int, images:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 800), st.integers(1, 90))
-def test_the_loops_of_g_and_l_run_exactly_e_passes(images: int, epochs: int) -> None:
+def test_the_loops_of_g_and_l_run_exactly_e_epochs(images: int, epochs: int) -> None:
     for name, kept in (("G", 0.8), ("L", 0.5)):
         rules = protocol(name)
         plan, batches = rules.schedule(images, epochs), -(-images // rules.batch)
         assert (plan.steps, plan.epochs) == (epochs * batches, epochs)
         if name == "G":
             assert plan.drop_after == round(epochs * kept) * batches
-    assert protocol("L").drop == 1  # the rate of L never falls
+    assert protocol("L").learning_rate_drop == 1  # the learning rate of L is constant
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 100_000))
-def test_s_makes_about_as_many_steps_whatever_the_set(images: int) -> None:
+def test_s_takes_about_as_many_steps_on_sets_of_all_sizes(images: int) -> None:
     plan = protocol("S").schedule(images)
-    a_pass = -(-images // 128)
-    assert plan.steps % a_pass == 0
-    assert plan.epochs <= 301  # tiny sets are not seen more often
-    assert plan.epochs >= 8  # and large ones not less
+    steps_per_epoch = -(-images // 128)
+    assert plan.steps % steps_per_epoch == 0
+    assert plan.epochs <= 301  # upper limit, for tiny sets
+    assert plan.epochs >= 8  # lower limit, for large sets
     if 8 < plan.epochs < 301:
-        assert 2500 <= plan.steps < 2500 + a_pass
+        assert 2500 <= plan.steps < 2500 + steps_per_epoch
 
 
 def test_g_and_l_as_published() -> None:
@@ -71,30 +72,35 @@ def test_g_and_l_as_published() -> None:
     assert (cnn.epochs, cnn.drop_after / cnn.steps) == (50, 40 / 50)
     rules = protocol("G")
     assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (0.02, 0.9, 1e-4)
-    assert (rules.batch, rules.drop, rules.most, rules.calibrated) == (128, 0.1, 60_000, True)
+    assert (rules.batch, rules.learning_rate_drop, rules.max_train_images, rules.calibrated) == (
+        128,
+        0.1,
+        60_000,
+        True,
+    )
     keras = EvaluationConfig("L").schedule(100_000)
     assert (keras.epochs, keras.steps) == (600, 600 * 196)
     rules = protocol("L")
     assert (rules.learning_rate, rules.momentum, rules.weight_decay) == (2e-3, 0, 0)
-    assert (rules.batch, rules.most, rules.optimistic) == (512, 100_000, True)
-    assert not any(p.optimistic for name, p in PROTOCOLS.items() if name != "L")
+    assert (rules.batch, rules.max_train_images, rules.test_every_epoch) == (512, 100_000, True)
+    assert not any(p.test_every_epoch for name, p in PROTOCOLS.items() if name != "L")
 
 
 def test_sets_larger_than_the_protocol_uses_are_cut() -> None:
     assert EvaluationConfig("L").schedule(300_000) == EvaluationConfig("L").schedule(100_000)
-    assert EvaluationConfig("G", suite_images=500).rules.most == 500
-    assert EvaluationConfig("P", suite_images=500).rules.most == 0
+    assert EvaluationConfig("G", suite_images=500).rules.max_train_images == 500
+    assert EvaluationConfig("P", suite_images=500).rules.max_train_images == 0
 
 
-def test_the_rate_falls_after_epoch_151_of_300() -> None:
+def test_the_learning_rate_drops_after_epoch_151_of_300() -> None:
     plan = EvaluationConfig(protocol="P").schedule(100)
     assert (plan.steps, plan.drop_after) == (301, 152)
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_are_as_published() -> None:
     assert EvaluationConfig("D").schedule(500).epochs == 1001
     assert EvaluationConfig("P").schedule(60000).epochs == 41
-    assert (EvaluationConfig("P").runs, EvaluationConfig("D").runs) == (3, 1)
+    assert (EvaluationConfig("P").repetitions, EvaluationConfig("D").repetitions) == (3, 1)
     for rules in (PROTOCOLS["P"], PROTOCOLS["D"]):
         assert (rules.batch, rules.learning_rate, rules.momentum) == (256, 0.01, 0.9)
         assert rules.weight_decay == 5e-4
@@ -110,25 +116,29 @@ def test_cap_bounds_image_passes_and_keeps_the_drop_in_place(
     assert capped.steps <= full.steps
     if MIN_STEPS < capped.steps < full.steps:
         assert capped.epochs * images <= cap
-        assert (capped.steps + 1) / -(-images // 256) * images > cap  # and uses what it may
+        assert (capped.steps + 1) / -(
+            -images // 256
+        ) * images > cap  # one more step would exceed it
     if capped.steps < full.steps:
         drift = capped.drop_after / capped.steps - full.drop_after / full.steps
         assert abs(drift) * capped.steps <= 1
 
 
-def test_scales() -> None:
+def test_normalisation() -> None:
     pixels = torch.tensor([0.0, 0.1307, 1.0]).view(3, 1, 1, 1)
-    standard = protocol("P").scaled(pixels, MNIST).flatten()
+    standard = protocol("P").normalize(pixels, MNIST).flatten()
     assert standard.tolist() == pytest.approx([-0.1307 / 0.3081, 0, 0.8693 / 0.3081], abs=1e-6)
-    assert protocol("D").scaled(pixels, MNIST).flatten()[[0, 2]].tolist() == [-1, 1]
+    assert protocol("D").normalize(pixels, MNIST).flatten()[[0, 2]].tolist() == [-1, 1]
 
 
-def test_g_and_l_see_pixels_between_0_and_1() -> None:
+def test_g_and_l_clamp_pixels_to_0_and_1() -> None:
     pixels = torch.tensor([-0.5, 0.1307, 7.0]).view(3, 1, 1, 1)
-    assert protocol("L").scaled(pixels, CIFAR).flatten().tolist() == pytest.approx([0, 0.1307, 1])
-    expected = [-0.1307 / 0.3081, 0, 0.8693 / 0.3081]  # whatever the data
-    assert protocol("G").scaled(pixels, CIFAR).flatten().tolist() == pytest.approx(expected)
-    assert protocol("G").strategy(MNIST) == protocol("L").strategy(MNIST) == ()
+    assert protocol("L").normalize(pixels, CIFAR).flatten().tolist() == pytest.approx(
+        [0, 0.1307, 1]
+    )
+    expected = [-0.1307 / 0.3081, 0, 0.8693 / 0.3081]  # for all data
+    assert protocol("G").normalize(pixels, CIFAR).flatten().tolist() == pytest.approx(expected)
+    assert protocol("G").augmentations(MNIST) == protocol("L").augmentations(MNIST) == ()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def test_g_and_l_see_pixels_between_0_and_1() -> None:
         ("P", "gbm", r"classifier=gbm is not of protocol P\. Allowed: convnet"),
         ("G", "convnet", r"classifier=convnet is not of protocol G"),
         ("P", "lenet", r"'lenet' needs square images"),
-        ("L", "keras_cnn", r"needs 8 pixels a side"),
+        ("L", "keras_cnn", r"needs at least 8 pixels per side"),
     ],
 )
 def test_a_classifier_that_does_not_fit_is_refused(
@@ -148,30 +158,33 @@ def test_a_classifier_that_does_not_fit_is_refused(
         EvaluationConfig(name, classifier=(classifier,)).check(tiny)
 
 
-def test_every_protocol_judges_digits_and_one_name_is_a_list_of_one() -> None:
+def test_every_protocol_fits_digits_and_a_single_name_is_a_tuple() -> None:
     for name in PROTOCOLS:
         EvaluationConfig(name).check(MNIST)
     assert EvaluationConfig(classifier="mlp").classifier == ("mlp",)  # type: ignore[arg-type]
-    assert EvaluationConfig(classifier=("mlp", "lenet", "mlp")).judges(MNIST) == ("mlp", "lenet")
+    assert EvaluationConfig(classifier=("mlp", "lenet", "mlp")).classifiers(MNIST) == (
+        "mlp",
+        "lenet",
+    )
 
 
 @pytest.mark.parametrize("name", ["G", "L"])
 @pytest.mark.parametrize("preset", ["smoke", "laptop"])
-def test_cheaper_forms_are_settings(name: str, preset: str) -> None:
+def test_presets_shorten_the_schedule(name: str, preset: str) -> None:
     cheap = EvaluationConfig(name, **PRESETS[name][preset])
     assert cheap.schedule(60_000).steps < EvaluationConfig(name).schedule(60_000).steps
     assert "paper" not in PRESETS[name]
     assert set(PRESETS[name][preset]) <= set(TRAINING_KEYS)
 
 
-def test_strategies_know_their_data() -> None:
+def test_augmentations_depend_on_the_data() -> None:
     fashion = dataclasses.replace(MNIST, name="fashion_mnist")
-    assert protocol("P").strategy(MNIST) == ("crop", "scale", "rotate")
-    assert protocol("P").strategy(CIFAR) == ()
-    assert "flip" not in protocol("D").strategy(MNIST)
-    assert "flip" in protocol("D").strategy(fashion)
-    assert protocol("S").strategy(MNIST) == ("affine",)
-    assert protocol("S").strategy(fashion) == ()
+    assert protocol("P").augmentations(MNIST) == ("crop", "scale", "rotate")
+    assert protocol("P").augmentations(CIFAR) == ()
+    assert "flip" not in protocol("D").augmentations(MNIST)
+    assert "flip" in protocol("D").augmentations(fashion)
+    assert protocol("S").augmentations(MNIST) == ("affine",)
+    assert protocol("S").augmentations(fashion) == ()
 
 
 @pytest.mark.parametrize(
@@ -187,12 +200,12 @@ def test_strategies_know_their_data() -> None:
         ("nets", True, "nets=True"),
     ],
 )
-def test_bad_settings_are_named(field: str, value: object, message: str) -> None:
+def test_invalid_settings_are_named_in_the_error(field: str, value: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         EvaluationConfig(**{field: value})  # type: ignore[arg-type]
 
 
-def test_smaller_batches_make_more_steps_of_as_many_passes() -> None:
+def test_smaller_batches_make_more_steps_in_as_many_epochs() -> None:
     usual = EvaluationConfig("P", max_images=20_000).schedule(100)
     small = EvaluationConfig("P", max_images=20_000, batch=25).schedule(100)
     assert (usual.epochs, small.epochs) == (200, 200)
@@ -201,7 +214,7 @@ def test_smaller_batches_make_more_steps_of_as_many_passes() -> None:
     assert "at most 25" in EvaluationConfig("P", batch=25).describe(100)
 
 
-def test_description_says_what_runs() -> None:
+def test_the_description_holds_the_schedule() -> None:
     text = EvaluationConfig("D", width=32, nets=5, epochs=10).describe(300)
     for part in (
         "protocol D",

@@ -1,4 +1,4 @@
-"""train_and_test: it learns, it is reproducible anywhere, and it tells the truth about itself."""
+"""Training and test of a classifier: it learns, is reproducible, and records its schedule."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import DatasetInfo
-from fedsynth.evaluation import train_classifier as downstream
+from fedsynth.evaluation import train_classifier
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import protocol
-from fedsynth.evaluation.train_classifier import score_model, train_and_test
-from fedsynth.evaluation.types import EvalResult, positions, targets, used
+from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
+from fedsynth.evaluation.types import EvalResult, class_indices
 from fedsynth.nn.classifiers.convnet import ConvNet
 
-FACTS = DatasetInfo("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
-ORDER = (5, 0, 3)
+INFO = DatasetInfo("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
+CLASSES = (5, 0, 3)
 QUICK = EvaluationConfig(width=8, epochs=12, nets=1)
 
 
 def bars(n: int, seed: int) -> SyntheticSet:
-    """Class c of ORDER is a bright bar at a height of its own, with noise."""
+    """Class c of CLASSES is a bright bar at its own height, with noise."""
     g = torch_generator("bars", seed)
-    places = torch.arange(n) % len(ORDER)
+    places = torch.arange(n) % len(CLASSES)
     x = 0.2 * torch.rand(n, 1, 16, 16, generator=g)
     for image, place in zip(x, places.tolist(), strict=True):
         image[0, 2 + 5 * place : 5 + 5 * place] += 0.7
-    return SyntheticSet(x, torch.tensor(ORDER)[places])
+    return SyntheticSet(x, torch.tensor(CLASSES)[places])
 
 
-def run(setting: EvaluationConfig = QUICK, **changed: object) -> EvalResult:
-    train, test = bars(60, 0), bars(45, 1)
-    arguments = {
-        "train": train,
-        "test_images": test.images,
-        "test_labels": test.labels,
-        "order": ORDER,
-        "facts": FACTS,
-        "setting": setting,
-        "key": (0, "evaluation", 1),
-    } | changed
-    return train_and_test(**arguments)  # type: ignore[arg-type]
+def run(config: EvaluationConfig = QUICK, **changed: object) -> EvalResult:
+    test = bars(45, 1)
+    task = EvaluationTask(
+        config.classifiers(INFO)[0],
+        bars(60, 0),
+        test.images,
+        test.labels,
+        CLASSES,
+        INFO,
+        config,
+        (0, "evaluation", 1),
+    )
+    return train_and_test(replace(task, **changed))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("P", 60), ("D", 60), ("S", 150)])
-def test_learns_what_is_there(name: str, epochs: int) -> None:
+def test_every_protocol_learns(name: str, epochs: int) -> None:
     result = run(replace(QUICK, protocol=name, epochs=epochs))
     assert result.accuracy > 0.9
-    assert result.per_class.keys() == set(ORDER)
+    assert result.per_class.keys() == set(CLASSES)
     assert all(tested == 15 for _, tested in result.per_class.values())
     assert (result.protocol, result.epochs, result.steps) == (name, epochs + 1, epochs + 1)
     assert (result.width, result.images) == (8, 60)
@@ -67,7 +66,7 @@ def test_learns_what_is_there(name: str, epochs: int) -> None:
     assert run(replace(QUICK, batch=16)).steps == 13 * 4
 
 
-def test_coarse_arithmetic_learns_it_too_and_is_named() -> None:
+def test_bfloat16_learns_and_is_named() -> None:
     coarse = replace(QUICK, epochs=60, dtype="bfloat16")
     result = run(coarse)
     assert result.accuracy > 0.9
@@ -93,32 +92,11 @@ def test_soft_labels_are_what_is_learnt_and_sure_ones_are_hard_ones() -> None:
         rtol=1e-3,
         atol=1e-4,
     )
-    turned = _soft(SyntheticSet(train.images, torch.tensor(ORDER)[torch.arange(60) % 3 - 1]), 0.9)
+    turned = _soft(SyntheticSet(train.images, torch.tensor(CLASSES)[torch.arange(60) % 3 - 1]), 0.9)
     assert run(train=SyntheticSet(train.images, train.labels, turned)).accuracy < 0.2
 
 
-def test_soft_labels_are_those_of_the_classes_seen() -> None:
-    train = bars(6, 0)
-    found = targets(SyntheticSet(train.images, train.labels, _soft(train, 0.5)), ORDER)
-    first = torch.tensor([0.5, 0.1, 0.1]) / 0.7
-    torch.testing.assert_close(found[0], first)  # an image of ORDER[0]
-    assert torch.equal(targets(train, ORDER), torch.arange(6) % 3)
-    for bad in (_soft(train, 0.5)[:5], torch.zeros(6, 6)):
-        with pytest.raises(UserError, match="soft labels"):
-            targets(SyntheticSet(train.images, train.labels, bad), ORDER)
-
-
-def test_sets_joined_keep_soft_labels_only_if_all_have_them() -> None:
-    train = bars(6, 0)
-    soft = SyntheticSet(train.images, train.labels, _soft(train, 0.5))
-    joined = SyntheticSet.join([soft, soft])
-    assert joined.soft is not None
-    assert joined.soft.shape == (12, 6)
-    assert SyntheticSet.join([soft, train]).soft is None
-    assert SyntheticSet.join([train, train]).soft is None
-
-
-def test_shuffled_labels_teach_nothing() -> None:
+def test_nothing_is_learned_from_shuffled_labels() -> None:
     train = bars(60, 0)
     wrong = train.labels[torch.randperm(60, generator=torch_generator("shuffle"))]
     assert run(train=SyntheticSet(train.images, wrong)).accuracy < 0.75
@@ -138,7 +116,7 @@ def test_same_key_same_bits_even_in_another_process_with_other_threads() -> None
         noisy.images + 2 * torch.rand(60, 1, 16, 16, generator=torch_generator(1)), noisy.labels
     )
     here = _fingerprint(noisy, 2)
-    torch.rand(17)  # the global generator plays no part
+    torch.rand(17)  # from the global generator, which is not used
     assert _fingerprint(noisy, 1) == here
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -151,35 +129,35 @@ def _fingerprint(train: SyntheticSet, threads: int, key: tuple[object, ...] = ("
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with mock.patch.object(downstream, "_score", wraps=downstream._score) as score:
+        with mock.patch.object(train_classifier, "_test", wraps=train_classifier._test) as test:
             run(train=train, key=key)
         assert torch.get_num_threads() == threads  # put back
     finally:
         torch.set_num_threads(before)
-    net = score.call_args.args[0]
+    net = test.call_args.args[0]
     return torch.cat([p.detach().flatten() for p in net.parameters()]).numpy().tobytes()
 
 
 @pytest.mark.parametrize("epochs", [3, 8])
 def test_the_loop_is_the_published_one(epochs: int) -> None:
-    """Against a plain loop: dense SGD, rate divided and momentum forgotten after E // 2 + 1."""
+    """Against a plain loop: learning rate divided and momentum reset after E // 2 + 1."""
     rules = protocol("P")
-    train = bars(300, 0)  # two batches a pass: 256 and 44
-    x, y = rules.scaled(train.images, FACTS).double(), positions(train.labels, ORDER)
+    train = bars(300, 0)  # two batches per epoch: 256 and 44
+    x, y = rules.normalize(train.images, INFO).double(), class_indices(train.labels, CLASSES)
     with default_seed("init"):
-        ours = ConvNet(4, 3, FACTS.shape).double()
+        ours = ConvNet(4, 3, INFO.shape).double()
     with default_seed("init"):
-        plain = ConvNet(4, 3, FACTS.shape).double()
-    downstream.fit_network(
+        plain = ConvNet(4, 3, INFO.shape).double()
+    train_classifier.fit_network(
         ours,
         x,
         y,
         plan=rules.schedule(300, epochs),
         rules=rules,
-        strategy=(),
+        augmentations=(),
         generator=torch_generator("order"),
     )
-    order, rate = torch_generator("order"), 0.01
+    order, learning_rate = torch_generator("order"), 0.01
     momentum: dict[str, torch.Tensor] = {}
     for epoch in range(epochs + 1):
         for chosen in torch.randperm(300, generator=order).split(256):
@@ -190,9 +168,9 @@ def test_the_loop_is_the_published_one(epochs: int) -> None:
                 for (name, p), grad in zip(named.items(), grads, strict=True):
                     step = grad + 5e-4 * p
                     momentum[name] = 0.9 * momentum[name] + step if name in momentum else step
-                    p.sub_(rate * momentum[name])
+                    p.sub_(learning_rate * momentum[name])
         if epoch == epochs // 2 + 1:
-            rate, momentum = rate * 0.1, {}
+            learning_rate, momentum = learning_rate * 0.1, {}
     for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(ours(x[:9]), plain(x[:9]), rtol=1e-6, atol=1e-8)
@@ -200,37 +178,37 @@ def test_the_loop_is_the_published_one(epochs: int) -> None:
 
 def test_released_model_is_tested_over_all_its_outputs() -> None:
     with default_seed("model"):
-        net = ConvNet(4, FACTS.classes, FACTS.shape)
+        net = ConvNet(4, INFO.classes, INFO.shape)
     test = bars(40, 3)
-    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
-    scaled = protocol("P").scaled(test.images, FACTS)
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=INFO)
+    scaled = protocol("P").normalize(test.images, INFO)
     right = net(scaled).argmax(dim=1) == test.labels
     assert result.accuracy == pytest.approx(float(right.float().mean()))
     assert (result.width, result.steps) == (4, 0)
     with torch.no_grad():
         net.classifier.bias[1] += 1e4  # a class that is not among those tested
-    blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
+    blind = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=INFO)
     assert blind.accuracy == 0
 
 
 def test_a_released_model_scores_the_same_under_every_protocol() -> None:
     """Its method trained it on standardised images; a protocol for sets must not rescale them."""
     with default_seed("model"):
-        net = ConvNet(4, FACTS.classes, FACTS.shape)
+        net = ConvNet(4, INFO.classes, INFO.shape)
     test = bars(40, 3)
-    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=FACTS)
-    standardised = (test.images - FACTS.mean[0]) / FACTS.std[0]
+    result = score_model(ReleasedModel(net.state_dict(), 4), test.images, test.labels, info=INFO)
+    standardised = (test.images - INFO.mean[0]) / INFO.std[0]
     right = net(standardised).argmax(dim=1) == test.labels
     assert result.accuracy == pytest.approx(float(right.float().mean()))
     assert result.protocol == "none"
 
 
 @pytest.mark.parametrize(("cap", "looks"), [(0, 30), (60 * 26, 20)])
-def test_the_best_epoch_is_kept_apart_and_never_chosen(cap: int, looks: int) -> None:
-    setting = EvaluationConfig("L", epochs=30, max_images=cap, batch=20)
-    result = run(setting)
-    with mock.patch.object(downstream, "looks", return_value=frozenset()):
-        blind = run(setting)  # never tested on the way
+def test_the_best_epoch_is_separate_and_never_selected(cap: int, looks: int) -> None:
+    config = EvaluationConfig("L", epochs=30, max_images=cap, batch=20)
+    result = run(config)
+    with mock.patch.object(train_classifier, "steps_with_test", return_value=frozenset()):
+        blind = run(config)  # not tested during training
     assert blind.optimistic is None
     assert result.accuracy == blind.accuracy
     assert result.looks == looks
@@ -239,50 +217,28 @@ def test_the_best_epoch_is_kept_apart_and_never_chosen(cap: int, looks: int) -> 
     assert result.classifier == "keras_cnn"
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(1, 70))
-def test_what_is_used_of_a_large_set_has_all_classes_alike(names: list[int], most: int) -> None:
-    labels = torch.tensor(names)
-    train = SyntheticSet(torch.arange(len(names)).float().view(-1, 1, 1, 1), labels)
-    part = used(train, most, ("k",))
-    assert len(part.labels) == min(most, len(names))
-    picked = part.images.flatten().long()
-    assert len(picked.unique()) == len(picked)
-    assert torch.equal(part.labels, labels[picked])
-    assert torch.equal(used(train, most, ("k",)).images, part.images)
-    have, want = torch.bincount(labels, minlength=5), torch.bincount(part.labels, minlength=5)
-    smallest_cut = min((int(w) for h, w in zip(have, want, strict=True) if w < h), default=99)
-    assert all(w <= smallest_cut + 1 for w in want)
-
-
-def test_a_classical_classifier_sees_pixels_clamped_and_only_so_many() -> None:
+def test_a_classical_classifier_gets_clamped_pixels_of_a_subset() -> None:
     train = bars(60, 0)
     wild = SyntheticSet(train.images + 5 * (train.images > 0.6), train.labels)
-    setting = EvaluationConfig("G", suite_images=30)
-    result = run(setting, train=wild, name="gaussian_nb")
+    config = EvaluationConfig("G", suite_images=30)
+    result = run(config, train=wild, classifier="gaussian_nb")
     assert (result.images, result.released, result.steps) == (30, 60, 0)
     clean = SyntheticSet(wild.images.clamp(0, 1), train.labels)
-    assert run(setting, train=clean, name="gaussian_nb") == result
+    assert run(config, train=clean, classifier="gaussian_nb") == result
     assert result.accuracy > 0.9
 
 
-def test_positions_follow_the_order() -> None:
-    assert positions(torch.tensor([3, 5, 5, 0]), ORDER).tolist() == [2, 0, 0, 1]
-
-
 @pytest.mark.parametrize("name", ["lenet", "mlp"])
-def test_other_nets(name: str) -> None:
-    info = replace(FACTS, name="digits", shape=(1, 28, 28))
+def test_other_networks(name: str) -> None:
+    info = replace(INFO, name="digits", shape=(1, 28, 28))
     g = torch_generator("other")
     train = SyntheticSet(torch.rand(12, 1, 28, 28, generator=g), torch.tensor([0, 3, 5] * 4))
-    setting = EvaluationConfig(classifier=name, epochs=2)
-    result = run(
-        setting, train=train, test_images=train.images, test_labels=train.labels, info=info
-    )
+    config = EvaluationConfig(classifier=name, epochs=2)
+    result = run(config, train=train, test_images=train.images, test_labels=train.labels, info=info)
     assert result.classifier == name
 
 
-def test_bad_material_is_refused_in_words() -> None:
+def test_unusable_sets_are_refused() -> None:
     train = bars(12, 0)
     with pytest.raises(UserError, match=r"labels \[4\].*\[5, 0, 3\]"):
         run(train=SyntheticSet(train.images, torch.full((12,), 4)))
@@ -294,7 +250,7 @@ def test_bad_material_is_refused_in_words() -> None:
         run(train=SyntheticSet(broken, train.labels))
 
 
-def test_everything_travels() -> None:
+def test_results_and_function_are_picklable() -> None:
     result = run(replace(QUICK, epochs=2))
     assert pickle.loads(pickle.dumps(result)) == result
     assert pickle.loads(pickle.dumps(train_and_test)) is train_and_test

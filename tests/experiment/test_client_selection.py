@@ -41,7 +41,7 @@ def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
     count = round(options["volunteers"] * len(order))
     teachers, judges, asked = order[: count // 2], order[count // 2 : count], order[count:]
     taught = [people.of(user) for user in teachers]
-    net = deployed.deployed(
+    net = deployed.train_deployed_model(
         Records(*(torch.from_numpy(np.concatenate(part)) for part in zip(*taught, strict=True))),
         info,
     )

@@ -13,7 +13,7 @@ from made_users import USERS, forget, world_of_users
 from fedsynth.cli.progress import Progress
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget
-from fedsynth.evaluation.inversion_detector import look, share_between
+from fedsynth.evaluation.inversion_detector import detect_inversion, interpolate_share
 from fedsynth.experiment import client_session, server_session, user_partition
 from fedsynth.experiment.inversion_estimate import EXTENSION
 from fedsynth.experiment.job import Job
@@ -58,16 +58,16 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     assert found["users_heard_true"] == len(mine) > 0
     assert found["affected_users_true"] == truth > 0
     assert found["affected_share_true"] == pytest.approx(truth / len(mine))
-    seen = look(run.load_release(job.name, 1), job.plan(0).stage.data)
-    assert found["inverted_share"] == pytest.approx(seen.by_edges)
-    assert found["inverted_share_brightness"] == pytest.approx(seen.by_brightness)
-    assert found["inverted_told"] == pytest.approx(seen.told)
+    seen = detect_inversion(run.load_release(job.name, 1), job.plan(0).stage.data)
+    assert found["inverted_share"] == pytest.approx(seen.share_by_edges)
+    assert found["inverted_share_brightness"] == pytest.approx(seen.share_by_brightness)
+    assert found["inverted_told"] == pytest.approx(seen.decided)
     ends = [found[f"rehearsal_edge_{name}"] for name in ("upright", "inverted")]
-    share = share_between(seen.edge, *ends)
+    share = interpolate_share(seen.edge, *ends)
     assert found.get("inverted_share_rehearsed") == (
         share if share is None else pytest.approx(share)
     )
-    known = share is not None or seen.sees
+    known = share is not None or seen.reliable
     assert ("affected_users" in found) == (joins == "public" and known)
     assert not list(run.path.rglob("*rehearsal*")), "a rehearsal leaves nothing but its numbers"
     for party in range(job.scenario.parties):

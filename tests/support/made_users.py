@@ -51,7 +51,7 @@ def world_of_users(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Sc
         owners=UserIndex(lambda *_: made(), lambda *_: made().counts(2)),
     )  # fmt: skip
     monkeypatch.setitem(datasets._registry, "made_users", known)
-    monkeypatch.setattr(deployed, "PASSES", 3000)
+    monkeypatch.setattr(deployed, "MAX_IMAGES", 3000)
     forget()
     yield ScenarioConfig(
         data="made_users", partition="users", parties=0, stages="together", data_dir=str(folder),

@@ -11,7 +11,13 @@ import torch
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.text import MISSING, epsilon_text
-from fedsynth.evaluation.inversion_detector import ENOUGH, INVERTED, UNTOLD, UPRIGHT, verdicts
+from fedsynth.evaluation.inversion_detector import (
+    MIN_DECIDED,
+    INVERTED,
+    UNDECIDED,
+    UPRIGHT,
+    verdicts,
+)
 from fedsynth.report.classifier_tables import last_stage
 from fedsynth.report.elements import Column, Picture, ReportContext, Row, Section, Table
 from fedsynth.storage.releases import COLUMNS, contact_sheet, png
@@ -29,7 +35,7 @@ _COLUMNS = (
     Column("Users, estimated", title="by reference runs, if there are any"),
     Column("Users, actual", title="known only in this simulation"),
 )
-_VERDICTS = {INVERTED: "inverted", UPRIGHT: "upright", UNTOLD: "undecided"}
+_VERDICTS = {INVERTED: "inverted", UPRIGHT: "upright", UNDECIDED: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def inversion_section(context: ReportContext) -> Section | None:
 
 def _row(method: str, epsilon: float, row: pd.Series) -> Row:
     decided, users = row["inverted_told"], row.get("affected_users", math.nan)
-    by_reference, reliable = row.get("inverted_share_rehearsed", math.nan), decided >= ENOUGH
+    by_reference, reliable = row.get("inverted_share_rehearsed", math.nan), decided >= MIN_DECIDED
     number, actual = row["users_heard_true"], row["affected_users_true"]
     cells = (
         method,

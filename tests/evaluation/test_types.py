@@ -1,0 +1,69 @@
+"""Label arithmetic, and results as JSON."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsynth.core.errors import UserError
+from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.evaluation.types import (
+    EvalResult,
+    class_indices,
+    count_correct,
+    subsample,
+    training_targets,
+)
+
+CLASSES = (5, 0, 3)
+
+
+def test_a_result_survives_json() -> None:
+    result = EvalResult({3: (4, 5), 0: (1, 5)}, "P", "convnet", 8, 1.0, 1, 10, real=0.9)
+    assert EvalResult.from_json(result.to_json()) == result
+    assert result.accuracy == 0.5
+
+
+def test_correct_predictions_are_counted_per_class() -> None:
+    correct = torch.tensor([True, False, True, True])
+    assert count_correct(correct, torch.tensor([3, 3, 0, 3])) == {0: (1, 1), 3: (2, 3)}
+
+
+def test_an_unknown_label_is_refused() -> None:
+    with pytest.raises(UserError, match=r"labels \[4\].*\[5, 0, 3\]"):
+        class_indices(torch.tensor([5, 4]), CLASSES)
+
+
+def test_soft_labels_are_conditioned_on_the_classes_seen() -> None:
+    train = SyntheticSet(torch.rand(6, 1, 2, 2), torch.tensor(CLASSES)[torch.arange(6) % 3])
+    soft = torch.full((6, 6), 0.1)
+    soft[torch.arange(6), train.labels] = 0.5
+    found = training_targets(SyntheticSet(train.images, train.labels, soft), CLASSES)
+    first = torch.tensor([0.5, 0.1, 0.1]) / 0.7
+    torch.testing.assert_close(found[0], first)  # an image of CLASSES[0]
+    assert torch.equal(training_targets(train, CLASSES), torch.arange(6) % 3)
+    for bad in (soft[:5], torch.zeros(6, 6)):
+        with pytest.raises(UserError, match="soft labels"):
+            training_targets(SyntheticSet(train.images, train.labels, bad), CLASSES)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(1, 70))
+def test_a_subsample_is_balanced_over_classes(labels_drawn: list[int], most: int) -> None:
+    labels = torch.tensor(labels_drawn)
+    train = SyntheticSet(torch.arange(len(labels_drawn)).float().view(-1, 1, 1, 1), labels)
+    part = subsample(train, most, ("k",))
+    assert len(part.labels) == min(most, len(labels_drawn))
+    picked = part.images.flatten().long()
+    assert len(picked.unique()) == len(picked)
+    assert torch.equal(part.labels, labels[picked])
+    assert torch.equal(subsample(train, most, ("k",)).images, part.images)
+    have, want = torch.bincount(labels, minlength=5), torch.bincount(part.labels, minlength=5)
+    smallest_cut = min((int(w) for h, w in zip(have, want, strict=True) if w < h), default=99)
+    assert all(w <= smallest_cut + 1 for w in want)
+
+
+def test_class_indices_follow_the_given_classes() -> None:
+    assert class_indices(torch.tensor([3, 5, 5, 0]), CLASSES).tolist() == [2, 0, 0, 1]
