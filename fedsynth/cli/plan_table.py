@@ -39,7 +39,7 @@ def plan_table(jobs: Sequence[Job], title: str) -> Table:
         for plan in job.plans:
             for shares in _rows(plan):
                 for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
-                    table.add_row(*_cells(job, plan, shares, view.text, event))
+                    table.add_row(*_cells(job, plan, shares, view.description, event))
         table.add_section()
     return table
 

@@ -45,6 +45,11 @@ class View:
             case ViewKind.COMPARISON:
                 return self.label
 
+    @property
+    def description(self) -> str:
+        """The view in words, as it is shown: stored texts call the server "curator"."""
+        return self.text.replace("curator who", "server that").replace("curator", "server")
+
 
 SERVER_VIEW = View(ViewKind.SERVER)
 PUBLIC_VIEW = View(ViewKind.PUBLIC)

@@ -1,7 +1,7 @@
 """Figures: accuracy over stages and over budgets, accuracy matrices, synthetic images side by side.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say the same a second
-time. matplotlib is imported when a figure is drawn, and draws into memory, never on a display.
+The colours are those of Okabe and Ito, suitable for colour-blind readers; markers repeat the
+distinction. matplotlib is imported when a figure is drawn, and draws into memory, not on a display.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS_A_ROW = 3
-MATRICES_A_ROW = 4
-CLASSES_SHOWN = 20
+PANELS_PER_ROW = 3
+MATRICES_PER_ROW = 4
+MAX_CLASSES = 20
 MARKERS = "osD^vPX*"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours for one kind of background."""
+    """Colours for a light or a dark background."""
 
     text: str
     grid: str
@@ -56,9 +56,9 @@ DARK = Theme(
 
 
 def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Figure | None:
-    """One panel an epsilon, one line a method; references dashed in every panel.
+    """One panel per epsilon, one line per method; references dashed in every panel.
 
-    Error bars are standard deviations over seeds. None when nothing was measured.
+    Error bars are standard deviations over seeds. None if nothing was measured.
     """
     stages = stages_of(rows)
     if not stages:
@@ -68,7 +68,7 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
     epsilons = sorted({row.epsilon for row in rows if row.private}) or [math.inf]
     private = {row.method for row in rows if row.private}
     styles = _styles(private, {row.method for row in rows} - private, theme)
-    columns = min(len(epsilons), PANELS_A_ROW)
+    columns = min(len(epsilons), PANELS_PER_ROW)
     figure, panels = _grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
     for panel, epsilon in zip(panels, epsilons, strict=True):
         for row in rows:
@@ -100,7 +100,7 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
 
 
 def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """One panel a data set, one line a method, over epsilon; bars: deviation over draws.
+    """One panel per data set, one line per method, over epsilon; bars: deviation over draws.
 
     `rows` are those of a study (`fedsynth.cli.study.table`). None with fewer than two budgets."""
     rows = rows[np.isfinite(rows["epsilon"])]
@@ -110,11 +110,11 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
 
     names = list(dict.fromkeys(rows["data"]))
     styles = _styles(set(rows["method"]), set(), theme)
-    figure, panels = _grid(len(names), min(len(names), PANELS_A_ROW), (4.4, 3.4), theme)
+    figure, panels = _grid(len(names), min(len(names), PANELS_PER_ROW), (4.4, 3.4), theme)
     for panel, name in zip(panels, names, strict=True):
-        here = rows[rows["data"] == name].sort_values("epsilon")
+        panel_rows = rows[rows["data"] == name].sort_values("epsilon")
         for method, style in styles.items():
-            line = here[here["method"] == method]
+            line = panel_rows[panel_rows["method"] == method]
             panel.errorbar(
                 line["epsilon"],
                 line["accuracy"],
@@ -124,7 +124,7 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
                 **style,
             )
         panel.set_xscale("log")
-        panel.xaxis.set_major_locator(FixedLocator(sorted(set(here["epsilon"]))))
+        panel.xaxis.set_major_locator(FixedLocator(sorted(set(panel_rows["epsilon"]))))
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_text(x)))
         panel.set_title(_plain(name), fontweight="bold")
@@ -138,12 +138,12 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
 
 
 def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """A heat map a method and epsilon: after each stage (down), how well each stage's classes
-    (across) are still known. Means over seeds. None when nothing was measured."""
+    """A heat map per method and epsilon: accuracy after each stage (down) on the classes of each
+    stage (across), means over seeds. None if nothing was measured."""
     matrices = accuracy_matrix_tables(metrics)
     if not matrices:
         return None
-    columns = min(len(matrices), MATRICES_A_ROW)
+    columns = min(len(matrices), MATRICES_PER_ROW)
     figure, panels = _grid(len(matrices), columns, (2.6, 2.75), theme)
     for panel, ((method, epsilon), matrix) in zip(panels, matrices.items(), strict=True):
         # Light is low and dark is high on every background: printed numbers stay readable.
@@ -165,7 +165,7 @@ def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | N
 
 
 def accuracy_matrix_tables(metrics: pd.DataFrame) -> dict[tuple[str, float], pd.DataFrame]:
-    """For each method and epsilon: rows are stages trained up to, columns stages tested on."""
+    """The accuracy matrix per method and epsilon, from stage trained up to and stage tested."""
     prefix = "accuracy_of_stage_"
     cells = metrics[metrics["metric"].str.fullmatch(prefix + r"\d+")]
     cells = cells.assign(of=cells["metric"].str.removeprefix(prefix).astype(int))
@@ -182,10 +182,10 @@ def accuracy_matrix_tables(metrics: pd.DataFrame) -> dict[tuple[str, float], pd.
 def images_by_method(
     sets: Mapping[tuple[str, float], SyntheticSet], theme: Theme = LIGHT
 ) -> Figure | None:
-    """One row a method and epsilon, one column a class: the first image of each class."""
+    """The first image of each class: one row per method and epsilon, one column per class."""
     sets = {key: images for key, images in sets.items() if len(images.labels)}
     classes = sorted({int(c) for images in sets.values() for c in images.labels.unique()})
-    classes = classes[:CLASSES_SHOWN]
+    classes = classes[:MAX_CLASSES]
     if not classes:
         return None
     count = len(sets) * len(classes)
@@ -194,9 +194,9 @@ def images_by_method(
     for position, panel in enumerate(panels):
         row, column = divmod(position, len(classes))
         (method, epsilon), images = list(sets.items())[row]
-        found = (images.labels == classes[column]).nonzero()
-        if len(found):
-            picture = grey_or_colour(images.images[found[0]])[0]
+        indices = (images.labels == classes[column]).nonzero()
+        if len(indices):
+            picture = grey_or_colour(images.images[indices[0]])[0]
             panel.imshow(picture.squeeze(-1), cmap="gray", vmin=0.0, vmax=1.0)
         panel.set_xticks([])
         panel.set_yticks([])
@@ -234,7 +234,7 @@ def render(figure: Figure, kind: str) -> bytes:
 def _grid(
     count: int, columns: int, size: tuple[float, float], theme: Theme
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, `columns` a row, each about `size` inches."""
+    """A figure with `count` panels, `columns` per row, each about `size` inches."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -264,7 +264,7 @@ def _grid(
 
 
 def _styles(private: set[str], others: set[str], theme: Theme) -> dict[str, dict[str, Any]]:
-    """A colour and a marker a method, the same in every panel and theme."""
+    """A colour and a marker per method, equal in all panels."""
     styles: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(sorted(private)):
         colour, marker = theme.methods[i % len(theme.methods)], MARKERS[i % len(MARKERS)]
@@ -292,5 +292,5 @@ def _line(panel: Axes, row: SummaryRow, style: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib shows as it is: no mathematics, and no label hidden by an underscore."""
+    """Text that matplotlib shows unchanged: no mathematics, no label hidden by an underscore."""
     return text.replace("$", r"\$").removeprefix("_") or " "

@@ -89,11 +89,6 @@ def published_event(share: PartyPlan, event: DpEvent) -> DpEvent:
     return share.paper_event  # the same for every other view
 
 
-def view_label(view: str) -> str:
-    """The text shown for a stored view: stored views call the server "curator"."""
-    return view.replace("curator who", "server that").replace("curator", "server")
-
-
 def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
     """Planned parameters and spending, one row per job, stage, party and view."""
     rows = []
@@ -111,7 +106,7 @@ def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
                             share.sampling_rate,
                             share.steps,
                             share.noise_multiplier,
-                            view.text,
+                            view.description,
                             epsilon(event, job.budget.delta, "pld"),
                             epsilon(event, job.budget.delta, "rdp"),
                             job.paper_epsilon(published_event(share, event)),

@@ -26,3 +26,10 @@ def test_the_stored_text_of_a_view(view: View, text: str) -> None:
 
 def test_a_sum_of_one_share_is_seen_like_a_release() -> None:
     assert View.of_sum(1) == SERVER_VIEW
+
+
+def test_the_shown_text_of_a_view_calls_the_server_by_its_name() -> None:
+    assert SERVER_VIEW.description == "server"
+    assert View.of_sum(3).description == "server that sees sums of 3 or more shares"
+    assert View(ViewKind.COLLUDING, colluding=2).description == "server with 2 colluding parties"
+    assert PUBLIC_VIEW.description == "public"

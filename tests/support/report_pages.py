@@ -83,7 +83,7 @@ def classifier_metrics(names: tuple[str, ...], protocol: str = "G") -> list[Metr
 
 def report_data(private: str = "psg", reference: str = "upper") -> ReportData:
     """Report data of those methods."""
-    row = PrivacyRow(private, 10.0, 3, 1, 12345, 0.02, 400, 0.97, "curator", 9.876, 10.5, 11.25)
+    row = PrivacyRow(private, 10.0, 3, 1, 12345, 0.02, 400, 0.97, "server", 9.876, 10.5, 11.25)
     return ReportData(
         title="Split-MNIST",
         scenario="split_mnist",

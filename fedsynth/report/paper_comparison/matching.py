@@ -1,4 +1,4 @@
-"""Which printed number goes beside which of ours, and in what the two differ."""
+"""Selection of published numbers for comparison, and the differences in their conditions."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 from fedsynth.report.paper_comparison.numbers import Published
 
-ALONE = "one party with all data"  # what every table of the papers is about
-MOST_DIFFERENCES = 3
-EXACT_SHOWN, NEAREST_SHOWN = 4, 2  # printed numbers beside one of ours
-AFTER_A_PAPER = ("_joint",)  # endings of our own forms of a published method
+ALONE = "one party with all data"  # the setting of all published tables
+MAX_DIFFERENCES = 3
+MAX_EXACT, MAX_NEAREST = 4, 2  # published numbers per measured one
+VARIANTS = ("_joint",)  # suffixes of variants of published methods
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One number of a run: the last stage, mean over seeds."""
+    """A number of a run after the last stage, mean over seeds."""
 
     data: str
     method: str
     epsilon: float
-    parties: str  # ALONE, or who else holds what
+    parties: str  # ALONE, or their number and order
     classifier: str
     protocol: str
     metric: str
     value: float
     deviation: float | None = None  # over seeds
-    spc: float | None = None  # images a class
+    spc: float | None = None  # images per class
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One of ours beside a printed one, with every dimension in which they differ."""
+    """A measured and a published number, with all differences in their conditions."""
 
     ours: Measured
     paper: Published
@@ -40,100 +40,105 @@ class Comparison:
 
 
 def family(method: str) -> str:
-    """The published method that one of ours follows; itself where it follows none."""
-    for ending in AFTER_A_PAPER:
-        method = method.removesuffix(ending)
+    """The published method that a method is a variant of, or the method itself."""
+    for suffix in VARIANTS:
+        method = method.removesuffix(suffix)
     return method
 
 
-def measures(metric: str) -> str:
-    """What a metric measures: the best epoch's accuracy is an accuracy, too."""
+def quantity(metric: str) -> str:
+    """The measured quantity: accuracy for the accuracy of the best epoch as well."""
     return metric.removesuffix("_optimistic_max")
 
 
 def comparable(ours: Measured, paper: Published) -> bool:
-    """The same data, the same method or one that follows it, and the same thing measured."""
+    """Whether data, published method and measured quantity are the same."""
     return (
         ours.data == paper.data
         and family(ours.method) == paper.method
-        and measures(ours.metric) == measures(paper.metric)
+        and quantity(ours.metric) == quantity(paper.metric)
         and (math.isinf(ours.epsilon) == (paper.epsilon is not None and math.isinf(paper.epsilon)))
     )
 
 
 def differences(ours: Measured, paper: Published) -> tuple[str, ...]:
-    """The dimensions in which they differ, ours first; none where they may be compared as is."""
-    found = []
+    """The conditions that differ, each with the measured value first."""
+    differing = []
     if ours.method != paper.method:
-        found.append(f"method ({ours.method}, {paper.printed_method})")
+        differing.append(f"method ({ours.method}, {paper.printed_method})")
     if paper.epsilon is None:
-        found.append("epsilon (not printed)")
+        differing.append("epsilon (not printed)")
     elif not math.isclose(ours.epsilon, paper.epsilon, rel_tol=1e-9):
-        found.append(f"epsilon ({ours.epsilon:g}, {paper.epsilon:g})")
+        differing.append(f"epsilon ({ours.epsilon:g}, {paper.epsilon:g})")
     if ours.protocol != paper.protocol:
-        found.append(f"protocol ({ours.protocol}, {paper.protocol})")
+        differing.append(f"protocol ({ours.protocol}, {paper.protocol})")
     if ours.classifier != paper.classifier:
-        found.append(f"classifier ({ours.classifier}, {paper.classifier or 'not named'})")
+        differing.append(f"classifier ({ours.classifier}, {paper.classifier or 'not named'})")
     if ours.metric != paper.metric:
         best = ("last epoch", "best epoch on test data")
-        ours_is_best = ours.metric != measures(ours.metric)
-        mine, theirs = best[::-1] if ours_is_best else best
-        found.append(f"epoch ({mine}, {theirs})")
+        ours_is_best = ours.metric != quantity(ours.metric)
+        measured, published = best[::-1] if ours_is_best else best
+        differing.append(f"epoch ({measured}, {published})")
     if ours.parties != ALONE:
-        found.append(f"parties ({ours.parties}, {ALONE})")
-    return tuple(found)
+        differing.append(f"parties ({ours.parties}, {ALONE})")
+    return tuple(differing)
 
 
-def beside(ours: Measured, papers: Iterable[Published]) -> list[Comparison]:
-    """The printed numbers that differ least from one of ours: all that agree in everything (a few
-    where there are many), else the nearest few, and none beyond `MOST_DIFFERENCES`."""
+def nearest_published(ours: Measured, papers: Iterable[Published]) -> list[Comparison]:
+    """Compare a measured number with the published ones under the most similar conditions.
+
+    These are up to `MAX_EXACT` numbers under equal conditions, else up to `MAX_NEAREST` of those
+    with the fewest differences, and none if there are more than `MAX_DIFFERENCES`.
+    """
     pairs = [Comparison(ours, p, differences(ours, p)) for p in papers if comparable(ours, p)]
     if not pairs:
         return []
     fewest = min(len(pair.differs) for pair in pairs)
-    if fewest > MOST_DIFFERENCES:
+    if fewest > MAX_DIFFERENCES:
         return []
-    nearest = sorted((p for p in pairs if len(p.differs) == fewest), key=_remoteness)
+    nearest = sorted((p for p in pairs if len(p.differs) == fewest), key=_distance)
     shown = {(p.paper.source, p.paper.spc, p.paper.value, p.differs): p for p in reversed(nearest)}
-    unique = sorted(shown.values(), key=_remoteness)
-    return unique[: NEAREST_SHOWN if fewest else EXACT_SHOWN]
+    unique = sorted(shown.values(), key=_distance)
+    return unique[: MAX_NEAREST if fewest else MAX_EXACT]
 
 
-def _remoteness(pair: Comparison) -> tuple[float, ...]:
-    """Smaller is nearer, among pairs with equally many differences."""
+def _distance(pair: Comparison) -> tuple[float, ...]:
+    """Sort key of pairs with equally many differences: smaller is nearer."""
     ours, paper = pair.ours, pair.paper
     return (
         float(ours.protocol != paper.protocol),
-        _apart(ours.epsilon, paper.epsilon),
+        _log_ratio(ours.epsilon, paper.epsilon),
         float(ours.classifier != paper.classifier),
         float(_ablation(paper.setting)),
-        _apart(ours.spc, paper.spc),
+        _log_ratio(ours.spc, paper.spc),
     )
 
 
-def _apart(one: float | None, other: float | None) -> float:
+def _log_ratio(one: float | None, other: float | None) -> float:
     if one is None or other is None or math.isinf(one) or math.isinf(other):
         return 0.0 if one == other else 9.0
     return abs(math.log(one / other))
 
 
 def _ablation(setting: str) -> bool:
-    """A row of an experiment that takes something away or turns one knob."""
+    """Whether a published row belongs to an ablation or a parameter study."""
     return setting.startswith(("no ", "best over", "sigma", "L=", "I=", "control"))
 
 
-def of_a_run(ours: Sequence[Measured], papers: Sequence[Published]) -> list[Comparison]:
-    """All pairs of a run. Of a method and budget only the numbers with the fewest differences are
-    shown: thirteen classifiers beside one ConvNet would say nothing."""
+def select_comparisons(ours: Sequence[Measured], papers: Sequence[Published]) -> list[Comparison]:
+    """The comparisons of a run: per method, budget and quantity those with the fewest differences.
+
+    Otherwise thirteen classifiers would each be compared with a single published ConvNet.
+    """
     groups: dict[tuple[str, float, str], list[list[Comparison]]] = {}
     for number in ours:
-        if pairs := beside(number, papers):
-            key = (number.method, number.epsilon, measures(number.metric))
+        if pairs := nearest_published(number, papers):
+            key = (number.method, number.epsilon, quantity(number.metric))
             groups.setdefault(key, []).append(pairs)
     chosen: list[Comparison] = []
-    for found in groups.values():
-        fewest = min(len(pairs[0].differs) for pairs in found)
-        best = [pairs for pairs in found if len(pairs[0].differs) == fewest]
-        kept = best if fewest == 0 or len(best) == 1 else best[:NEAREST_SHOWN]
+    for group in groups.values():
+        fewest = min(len(pairs[0].differs) for pairs in group)
+        best = [pairs for pairs in group if len(pairs[0].differs) == fewest]
+        kept = best if fewest == 0 or len(best) == 1 else best[:MAX_NEAREST]
         chosen += [pair for pairs in kept for pair in pairs]
     return chosen

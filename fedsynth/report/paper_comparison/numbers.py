@@ -1,10 +1,10 @@
-"""The numbers that the papers print, as they ship with the package: facts, with what is in doubt.
+"""Published numbers, as they ship with the package, with caveats.
 
-`paper_numbers.csv` holds every accuracy, score and epsilon of the tables of five papers under our
-names for data, method, classifier and protocol. Accuracies are fractions. `protocol` is "none"
-where no set of images was judged by training on it. `flag` says why a number is not to be taken as
-a target: it contradicts another cell, its epsilon is not what was spent, or it was chosen on test
-data. Values are as printed also where they are flagged.
+`paper_numbers.csv` holds every accuracy, score and epsilon of the tables of five papers, under the
+names that this project uses for data, methods, classifiers and protocols. Accuracies are fractions.
+`protocol` is "none" if no classifier was trained on a released set. `flag` is the reason why a
+number is not a target: it contradicts another cell, its epsilon is not the one spent, or it was
+selected on test data. Values are as printed, flagged or not.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FILE = Path(__file__).with_name("paper_numbers.csv")
 
 @dataclass(frozen=True)
 class Published:
-    """One printed number."""
+    """A published number."""
 
     source: str
     table: str
     data: str
     method: str
-    printed_method: str  # as the paper calls it
-    setting: str  # what the table says of this row besides
+    printed_method: str  # its name in the paper
+    setting: str  # other conditions of this row
     epsilon: float | None  # infinity: not private; None: not printed
     delta: float | None
-    spc: int | None  # images a class
+    spc: int | None  # images per class
     classifier: str
     protocol: str
     metric: str
@@ -40,14 +40,14 @@ class Published:
 
     @property
     def place(self) -> str:
-        """Where it stands."""
-        where = self.table if self.table.startswith("text") else f"table {self.table}"
-        return f"{self.source}, {where}"
+        """Paper and table."""
+        table = self.table if self.table.startswith("text") else f"table {self.table}"
+        return f"{self.source}, {table}"
 
 
 @functools.cache
 def paper_numbers() -> tuple[Published, ...]:
-    """All of them, in the order of the file."""
+    """All published numbers, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(_number(row) for row in csv.DictReader(file))
 

@@ -1,9 +1,9 @@
-"""Our numbers beside the papers': `python -m fedsynth.report.paper_comparison.table RUN [RUN ...]`.
+"""Comparison with published numbers: `python -m fedsynth.report.paper_comparison.table RUN ...`.
 
-Every report has this table as a section, and the run directory as `comparison.md`. A printed number
-stands beside one of ours only for the same data and method; where anything else differs (epsilon,
-protocol, classifier, epoch, parties), the line says in what. How a run departs from the published
-settings stands below the table.
+It is a section of every report, and `comparison.md` in the run directory. A published number is
+compared only with one for the same data and method; every other difference (epsilon, protocol,
+classifier, epoch, parties) is named. Departures of the run from the published settings follow below
+the table.
 """
 
 from __future__ import annotations
@@ -19,35 +19,40 @@ import pandas as pd
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
-from fedsynth.report.paper_comparison.matching import ALONE, Comparison, Measured, of_a_run
+from fedsynth.report.paper_comparison.matching import (
+    ALONE,
+    Comparison,
+    Measured,
+    select_comparisons,
+)
 from fedsynth.report.paper_comparison.numbers import paper_numbers
 from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
 
 COMPARISON = "comparison.md"
-HEADINGS = ("method", "ε", "judged by", "ours", "paper", "printed in", "differs in", "doubt")
-_JUDGED = re.compile(r"accuracy_(?P<protocol>[A-Z]|none)_(?P<name>\w+)")
+HEADINGS = ("method", "ε", "measured by", "ours", "paper", "source", "differs in", "caveat")
+_ACCURACY_METRIC = re.compile(r"accuracy_(?P<protocol>[A-Z]|none)_(?P<name>\w+)")
 AVERAGE = "average"
 
 
-def our_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Measured]:
-    """What a run reached after its last stage, in the words the papers' numbers are kept in."""
+def measured_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Measured]:
+    """The results of a run after its last stage, under the names of the published numbers."""
     data, table = config.get("data"), frame(metrics)
     if not isinstance(data, str) or table.empty:
         return []
-    found = []
+    numbers = []
     for (method, epsilon), group in table.groupby(["method", "epsilon"], sort=True):
         last = group[group["stage"] == group["stage"].max()]
         wide = last.pivot_table(index="seed", columns="metric", values="value")
-        spc = _images_a_class(group, data)
+        spc = _images_per_class(group, data)
         for protocol, classifier, metric, values in _columns(wide, config):
-            found.append(
+            numbers.append(
                 Measured(
                     data,
                     str(method),
                     float(epsilon),
-                    parties_in_words(config),
+                    describe_parties(config),
                     classifier,
                     protocol,
                     metric,
@@ -56,42 +61,44 @@ def our_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Me
                     spc,
                 )
             )
-    return found
+    return numbers
 
 
 def _columns(
     wide: pd.DataFrame, config: Mapping[str, Any]
 ) -> list[tuple[str, str, str, pd.Series]]:
-    """(protocol, classifier, metric, a value a seed) of everything that papers print, too."""
-    found = []
-    judges = [match for name in wide.columns if (match := _JUDGED.fullmatch(str(name)))]
-    protocols = {match["protocol"] for match in judges}
-    for match in judges:
+    """Protocol, classifier, metric and values by seed of the metrics that papers publish."""
+    columns = []
+    accuracies = [
+        match for name in wide.columns if (match := _ACCURACY_METRIC.fullmatch(str(name)))
+    ]
+    protocols = {match["protocol"] for match in accuracies}
+    for match in accuracies:
         protocol, name = match["protocol"], match["name"]
-        found.append((protocol, name, "accuracy", wide[match[0]]))
+        columns.append((protocol, name, "accuracy", wide[match[0]]))
         if (real := f"real_{protocol}_{name}") in wide:
-            found.append((protocol, name, "calibrated_accuracy", wide[match[0]] / wide[real]))
-    if not judges and "accuracy" in wide:  # runs from before each classifier had its own line
-        judged = config.get("evaluation") or {}
-        protocol = str(judged.get("protocol", "P")) if "images" in wide else "none"
-        found.append(
-            (protocol, str(judged.get("classifier", "convnet")), "accuracy", wide["accuracy"])
+            columns.append((protocol, name, "calibrated_accuracy", wide[match[0]] / wide[real]))
+    if not accuracies and "accuracy" in wide:  # runs without metrics per classifier
+        evaluation = config.get("evaluation") or {}
+        protocol = str(evaluation.get("protocol", "P")) if "images" in wide else "none"
+        columns.append(
+            (protocol, str(evaluation.get("classifier", "convnet")), "accuracy", wide["accuracy"])
         )
-    named = {
+    names = {
         "accuracy": ("G", AVERAGE) if protocols == {"G"} and "classifiers" in wide else None,
         "calibrated_accuracy": ("G", AVERAGE) if "classifiers" in wide else None,
         "accuracy_optimistic_max": ("L", "keras_cnn") if protocols == {"L"} else None,
         "inception_score": ("none", ""),
         "fid": ("none", ""),
     }
-    for metric, place in named.items():
+    for metric, place in names.items():
         if place and metric in wide:
-            found.append((*place, metric, wide[metric].dropna()))
-    return [column for column in found if len(column[3].dropna())]
+            columns.append((*place, metric, wide[metric].dropna()))
+    return [column for column in columns if len(column[3].dropna())]
 
 
-def _images_a_class(group: pd.DataFrame, data: str) -> float | None:
-    """Released images a class, over all stages."""
+def _images_per_class(group: pd.DataFrame, data: str) -> float | None:
+    """Released images per class over all stages."""
     from fedsynth.data import registry as datasets
 
     images = group[group["metric"] == "images"]
@@ -102,8 +109,8 @@ def _images_a_class(group: pd.DataFrame, data: str) -> float | None:
     return None if images.empty else float(images.groupby("seed")["value"].sum().mean()) / classes
 
 
-def parties_in_words(config: Mapping[str, Any]) -> str:
-    """Who holds the data, for a reader of a table about one party."""
+def describe_parties(config: Mapping[str, Any]) -> str:
+    """Number of parties and order of stages in words."""
     parties = config.get("parties", 1)
     if parties == 1:
         return ALONE
@@ -111,45 +118,46 @@ def parties_in_words(config: Mapping[str, Any]) -> str:
 
 
 def departures(config: Mapping[str, Any]) -> list[str]:
-    """How a run departs from what was published: evaluation, test data, methods' settings."""
-    judged = config.get("evaluation") or {}
-    said = []
-    words = {
+    """Departures of a run from the published evaluation, test data and settings of methods."""
+    evaluation = config.get("evaluation") or {}
+    changes = []
+    texts = {
         "width": ("ConvNet of width {}", 128),
-        "nets": ("{} nets of each kind", 0),
+        "nets": ("{} networks of each kind", 0),
         "epochs": ("E={}", 0),
-        "max_images": ("at most {:,} image passes a training", 0),
+        "max_images": ("at most {:,} image passes per training", 0),
         "batch": ("batches of {}", 0),
         "suite_images": ("classifiers fitted on at most {:,} images", 0),
         "dtype": ("products in {}", "float32"),
     }
-    for key, (text, published) in words.items():
-        if judged.get(key, published) != published:
-            said.append(text.format(judged[key]))
-    lines = [f"Evaluation: {', '.join(said)}."] if said else []
-    if judged.get("quality"):
-        scorer = f"VGG11-BN of width {judged.get('scorer_width')}"
-        lines.append(f"Inception Score by our own {scorer}; the papers' are by other networks.")
+    for key, (text, published) in texts.items():
+        if evaluation.get(key, published) != published:
+            changes.append(text.format(evaluation[key]))
+    lines = [f"Evaluation: {', '.join(changes)}."] if changes else []
+    if evaluation.get("quality"):
+        scorer = f"VGG11-BN of width {evaluation.get('scorer_width')}"
+        lines.append(f"Inception Score by {scorer} of our own; the papers use other networks.")
     if config.get("holdout"):
-        lines.append("Tested on a hold-out of the training data, not on the test data.")
-    if (counted := config.get("accounting", "pld")) != "paper":
+        lines.append("Tested on a hold-out of the training data instead of the test data.")
+    if (accounting := config.get("accounting", "pld")) != "paper":
         lines.append(
-            f"Noise calibrated by {str(counted).upper()}; the papers' epsilons are by their own "
-            "counts (accounting=paper calibrates to those)."
+            f"Noise calibrated by {str(accounting).upper()}; the papers use their own accounting "
+            "(accounting=paper calibrates to that)."
         )
     return [*lines, *_settings(config)]
 
 
 def _settings(config: Mapping[str, Any]) -> list[str]:
-    """Each method's settings that are not its published defaults."""
+    """Settings of each method that differ from its published defaults."""
     from fedsynth.methods.registry import is_method, method
 
     lines = []
     for name in filter(is_method, config):
-        mine = config[name]
         published = {f.name: f.default for f in dataclasses.fields(method(name).Config)}
         changed = [
-            f"{k}={v}" for k, v in mine.items() if k in published and not _same(v, published[k])
+            f"{k}={v}"
+            for k, v in config[name].items()
+            if k in published and not _same(v, published[k])
         ]
         if changed:
             lines.append(f"{name}: {', '.join(changed)} instead of the published settings.")
@@ -157,29 +165,29 @@ def _settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal, whether a list or a tuple."""
+    """Whether two values are equal, with lists equal to tuples."""
     plain = [list(v) if isinstance(v, tuple) else v for v in (one, other)]
     return plain[0] == plain[1]
 
 
-def pairs_of(run: RunDirectory) -> list[Comparison]:
-    """What of a run has something to be compared with."""
-    return of_a_run(our_numbers(run.metrics(), run.read_config()), paper_numbers())
+def compare_run(run: RunDirectory) -> list[Comparison]:
+    """Comparisons of all results of a run that have a published counterpart."""
+    return select_comparisons(measured_numbers(run.metrics(), run.read_config()), paper_numbers())
 
 
 def cells(pair: Comparison) -> tuple[str, ...]:
     """One line of the table."""
     ours, paper = pair.ours, pair.paper
-    judged = ours.metric.replace("_", " ")
+    metric = ours.metric.replace("_", " ")
     if ours.classifier:
-        judged = f"{ours.classifier}, protocol {ours.protocol}"
-        judged += "" if ours.metric == "accuracy" else f", {ours.metric.replace('_', ' ')}"
-    spc = "" if paper.spc is None else f", {paper.spc:,} a class"
+        suffix = "" if ours.metric == "accuracy" else f", {metric}"
+        metric = f"{ours.classifier}, protocol {ours.protocol}{suffix}"
+    spc = "" if paper.spc is None else f", {paper.spc:,} per class"
     setting = f", {paper.setting}" if paper.setting else ""
     return (
         ours.method if math.isfinite(ours.epsilon) else f"{ours.method} (not private)",
         epsilon_text(ours.epsilon),
-        judged,
+        metric,
         _value(ours.value, ours.deviation),
         _value(paper.value, paper.deviation),
         f"{paper.place}: {paper.printed_method}{spc}{setting}",
@@ -194,15 +202,15 @@ def _value(value: float, deviation: float | None) -> str:
 
 
 NOTE = (
-    "Ours: after the last stage, mean and deviation over seeds. A doubt is a reason not to take "
-    "the printed number for a target."
+    "Ours: after the last stage, mean and deviation over seeds. A caveat is a reason not to take "
+    "the published number as a target."
 )
 
 
 def markdown(pairs: Sequence[Comparison], config: Mapping[str, Any]) -> str:
-    """The table with what departs from the papers; one line where there is nothing to compare."""
+    """The table and the departures as Markdown; a single line if there is nothing to compare."""
     if not pairs:
-        return "The papers print no number for this data and these methods.\n"
+        return "No published numbers for this data and these methods.\n"
     table = markdown_table(HEADINGS, map(cells, pairs))
     return "\n".join([table, "", NOTE, *(f"* {line}" for line in departures(config))]) + "\n"
 
@@ -220,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 raise UserError(f"{word} has no numbers yet: its metrics.csv is missing or empty.")
             if len(arguments) > 1:
                 print(f"# {word}\n")
-            print(markdown(pairs_of(run), run.read_config()))
+            print(markdown(compare_run(run), run.read_config()))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

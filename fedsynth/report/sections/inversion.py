@@ -12,8 +12,8 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.evaluation.inversion_detector import (
-    MIN_DECIDED,
     INVERTED,
+    MIN_DECIDED,
     UNDECIDED,
     UPRIGHT,
     verdicts,

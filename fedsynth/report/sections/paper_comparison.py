@@ -10,9 +10,9 @@ from fedsynth.report.paper_comparison.table import (
     HEADINGS,
     NOTE,
     cells,
+    compare_run,
     departures,
     markdown,
-    pairs_of,
 )
 
 _KINDS: tuple[ColumnKind, ...] = (
@@ -29,7 +29,7 @@ _KINDS: tuple[ColumnKind, ...] = (
 
 def comparison_section(context: ReportContext) -> Section | None:
     """None if nothing comparable is published; also writes `comparison.md`."""
-    config, pairs = context.run.read_config(), pairs_of(context.run)
+    config, pairs = context.run.read_config(), compare_run(context.run)
     if not pairs:
         return None
     context.run.write_text(COMPARISON, markdown(pairs, config))

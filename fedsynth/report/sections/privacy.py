@@ -15,7 +15,7 @@ from fedsynth.report.party_groups import (
     number_range,
     party_ranges,
 )
-from fedsynth.report.report_data import PrivacyRow, view_label
+from fedsynth.report.report_data import PrivacyRow
 
 MAX_ROWS = 200  # per method and epsilon; the ledger holds all of them
 
@@ -114,7 +114,7 @@ def _row(group: Sequence[PrivacyRow]) -> Row:
     cells = (
         party_ranges([each.party for each in group]),
         row.stage,
-        view_label(row.view),
+        row.view,
         number_range(each.records for each in group),
         f"{row.sampling_rate:.4g}",
         f"{row.steps:,}",

@@ -1,4 +1,4 @@
-"""Matching: exactly what differs is named, the nearest is chosen, and apples stay with apples."""
+"""Matching names exactly the differences and selects the nearest comparable numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
-    MOST_DIFFERENCES,
+    MAX_DIFFERENCES,
     Measured,
-    beside,
     comparable,
     differences,
     family,
-    of_a_run,
+    nearest_published,
+    select_comparisons,
 )
 from fedsynth.report.paper_comparison.numbers import Published
 
@@ -73,17 +73,17 @@ def unequal(ours: Measured, paper: Published) -> set[str]:
 
 @settings(max_examples=80, deadline=None)
 @given(ours_made, printed())
-def test_what_differs_is_named_and_nothing_else(ours: Measured, paper: Published) -> None:
+def test_exactly_the_differences_are_named(ours: Measured, paper: Published) -> None:
     assert {text.split(" (")[0] for text in differences(ours, paper)} == unequal(ours, paper)
 
 
 @settings(max_examples=80, deadline=None)
 @given(ours_made, st.lists(printed(), max_size=12))
-def test_the_nearest_stand_beside(ours: Measured, papers: list[Published]) -> None:
-    pairs = beside(ours, papers)
+def test_the_nearest_numbers_are_selected(ours: Measured, papers: list[Published]) -> None:
+    pairs = nearest_published(ours, papers)
     candidates = [p for p in papers if comparable(ours, p)]
     fewest = min((len(unequal(ours, p)) for p in candidates), default=99)
-    assert bool(pairs) == (fewest <= MOST_DIFFERENCES)
+    assert bool(pairs) == (fewest <= MAX_DIFFERENCES)
     for pair in pairs:
         assert pair.paper in candidates
         assert len(pair.differs) == fewest
@@ -92,7 +92,7 @@ def test_the_nearest_stand_beside(ours: Measured, papers: list[Published]) -> No
         assert ("calibrated" in pair.paper.metric) == ("calibrated" in ours.metric)
     shown, reverse = (
         [(p.paper.spc, p.paper.value, p.differs) for p in found]
-        for found in (pairs, beside(ours, papers[::-1]))
+        for found in (pairs, nearest_published(ours, papers[::-1]))
     )
     assert len(set(shown)) == len(shown)
     assert len(shown) > 1 or shown == reverse
@@ -106,7 +106,7 @@ def test_an_exact_counterpart_is_never_passed_over(ours: Measured, papers: list[
         "the paper", "1", ours.data, ours.method, "X", "", ours.epsilon, 1e-5, None,
         ours.classifier, ours.protocol, ours.metric, 0.123, None, "",
     )  # fmt: skip
-    pairs = beside(ours, [*papers, exact])
+    pairs = nearest_published(ours, [*papers, exact])
     assert pairs[0].differs == ()
     assert all(pair.differs == () for pair in pairs)
 
@@ -116,17 +116,17 @@ def test_an_exact_counterpart_is_never_passed_over(ours: Measured, papers: list[
 def test_a_run_shows_the_best_of_each_method_and_budget(
     numbers: list[Measured], papers: list[Published]
 ) -> None:
-    chosen = of_a_run(numbers, papers)
+    chosen = select_comparisons(numbers, papers)
     for pair in chosen:
         rivals = [
             other
             for number in numbers
             if (number.method, number.epsilon) == (pair.ours.method, pair.ours.epsilon)
             and ("calibrated" in number.metric) == ("calibrated" in pair.ours.metric)
-            for other in beside(number, papers)
+            for other in nearest_published(number, papers)
         ]
         assert len(pair.differs) == min(len(other.differs) for other in rivals)
-    exact = [n for n in numbers if any(not p.differs for p in beside(n, papers))]
+    exact = [n for n in numbers if any(not p.differs for p in nearest_published(n, papers))]
     assert all(any(pair.ours == n for pair in chosen) for n in exact)
 
 
@@ -137,6 +137,6 @@ def test_nearer_images_a_class_come_first() -> None:
         0.949, None, "",
     )  # fmt: skip
     rows = [replace(base, spc=spc, value=spc / 100) for spc in (10, 50, 20, 1)]
-    assert [pair.paper.spc for pair in beside(ours, rows)] == [20, 10, 50, 1]
+    assert [pair.paper.spc for pair in nearest_published(ours, rows)] == [20, 10, 50, 1]
     knob = replace(base, spc=20, value=0.5, setting="no top-k")
-    assert beside(ours, [knob, *rows])[0].paper.value == 0.2
+    assert nearest_published(ours, [knob, *rows])[0].paper.value == 0.2

@@ -12,11 +12,11 @@ from tiny_runs import ROOT
 from fedsynth.cli.run import main as run_main
 from fedsynth.report.paper_comparison.matching import ALONE
 from fedsynth.report.paper_comparison.table import (
+    compare_run,
     departures,
+    describe_parties,
     main,
-    our_numbers,
-    pairs_of,
-    parties_in_words,
+    measured_numbers,
 )
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -25,7 +25,7 @@ def test_a_published_setting_stands_beside_its_number_with_nothing_to_say(tmp_pa
     run = compared_run(
         tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.93, "images": 100}}
     )
-    pairs = pairs_of(run)
+    pairs = compare_run(run)
     assert [p.differs for p in pairs] == [()] * len(pairs)
     assert {p.paper.value for p in pairs} >= {0.949, 0.956}
     assert pairs[0].ours.value == pytest.approx(0.94)
@@ -44,7 +44,7 @@ def test_protocol_g_compares_the_average_and_every_classifier(tmp_path: Path) ->
         "calibrated_accuracy": 0.6,
     }
     run = compared_run(tmp_path / "run", {("gs_wgan", 10.0): metrics})
-    exact = {(p.ours.classifier, p.ours.metric): p for p in pairs_of(run) if not p.differs}
+    exact = {(p.ours.classifier, p.ours.metric): p for p in compare_run(run) if not p.differs}
     assert exact["average", "accuracy"].paper.value == 0.6
     assert exact["average", "calibrated_accuracy"].paper.value == 0.69
     assert exact["lda", "accuracy"].paper.value == 0.78
@@ -57,11 +57,11 @@ def test_protocol_g_compares_the_average_and_every_classifier(tmp_path: Path) ->
 
 def test_protocol_l_compares_best_with_best_and_says_so_of_the_last(tmp_path: Path) -> None:
     both = {"accuracy_L_keras_cnn": 0.6, "accuracy_optimistic_max": 0.65}
-    (best, *_) = pairs_of(compared_run(tmp_path / "both", {("datalens", 1.0): both}))
+    (best, *_) = compare_run(compared_run(tmp_path / "both", {("datalens", 1.0): both}))
     assert (best.ours.metric, best.differs) == ("accuracy_optimistic_max", ())
     assert best.paper.value == 0.7123
     last = compared_run(tmp_path / "last", {("datalens", 1.0): {"accuracy_L_keras_cnn": 0.6}})
-    assert pairs_of(last)[0].differs == ("epoch (last epoch, best epoch on test data)",)
+    assert compare_run(last)[0].differs == ("epoch (last epoch, best epoch on test data)",)
 
 
 def test_other_parties_budgets_and_protocols_are_named(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_other_parties_budgets_and_protocols_are_named(tmp_path: Path) -> None:
         parties=5,
         stages="in_turn",
     )
-    for pair in pairs_of(run):
+    for pair in compare_run(run):
         assert pair.differs[0].startswith("epsilon (10, 1")
         assert pair.differs[1:] == ("protocol (P, D)", f"parties (5 parties in turn, {ALONE})")
-    assert parties_in_words({"parties": 3, "stages": "together"}) == "3 parties together"
+    assert describe_parties({"parties": 3, "stages": "together"}) == "3 parties together"
 
 
 def test_departures_are_told() -> None:
@@ -96,7 +96,7 @@ def test_departures_are_told() -> None:
         )
     )
     for words in (
-        "ConvNet of width 32, at most 10,000 image passes a training",
+        "ConvNet of width 32, at most 10,000 image passes per training",
         "VGG11-BN of width 16",
         "hold-out",
         "calibrated by PLD",
@@ -111,8 +111,8 @@ def test_nothing_to_compare_is_stated(tmp_path: Path, capsys: pytest.CaptureFixt
         tmp_path / "run", {("psg", 10.0): {"accuracy_P_convnet": 0.9}}, data="shapes"
     )
     assert main([str(run.path)]) == 0
-    assert "print no number for this data" in capsys.readouterr().out
-    assert our_numbers([], {}) == []
+    assert "No published numbers for this data" in capsys.readouterr().out
+    assert measured_numbers([], {}) == []
 
 
 @pytest.mark.parametrize("words", [["no/such/run"], []])
@@ -142,7 +142,7 @@ def test_runs_from_before_classifiers_had_lines_of_their_own(tmp_path: Path) -> 
     kept = ROOT / "results" / "split_mnist"
     for name in ("metrics.csv", "config.yaml"):
         (tmp_path / name).write_bytes((kept / name).read_bytes())
-    pairs = pairs_of(RunDirectory.open(tmp_path))
+    pairs = compare_run(RunDirectory.open(tmp_path))
     assert {p.ours.method for p in pairs} >= {"psg", "ldpdc", "dp_sgd", "upper_bound"}
     judged = {p.ours.method: p.ours.protocol for p in pairs}
     assert (judged["psg"], judged["dp_sgd"]) == ("P", "none")  # a released model

@@ -22,7 +22,7 @@ def test_the_section_has_the_table_and_the_run_its_markdown(tmp_path: Path) -> N
     section = comparison_section(context(run))
     assert section is not None
     page = Page(render_section(section))
-    assert "Chen et al. 2022 (PSG), table 1a: PSG, 20 a class" in page.text
+    assert "Chen et al. 2022 (PSG), table 1a: PSG, 20 per class" in page.text
     text = (run.path / "comparison.md").read_text()
     assert "| psg | 10 | convnet, protocol P | 0.940 ± 0.014 | 0.949 |" in text
     assert "| upper_bound (not private) | ∞ |" in text
