@@ -40,7 +40,8 @@ class PerUserAccuracy:
     @property
     def accuracies(self) -> np.ndarray:
         """Accuracy per user."""
-        return np.divide(self.correct, self.tested)
+        shares: np.ndarray = self.correct / self.tested
+        return shares
 
 
 def train_deployed_model(records: Records, info: DatasetInfo) -> torch.nn.Module:

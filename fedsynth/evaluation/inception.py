@@ -95,7 +95,8 @@ def _torchvision(path: Path | None) -> Features:
 
     def features(images: torch.Tensor) -> torch.Tensor:
         large = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=False)
-        return net(2 * large - 1)
+        output: torch.Tensor = net(2 * large - 1)
+        return output
 
     return features
 

@@ -45,7 +45,9 @@ class Scorer(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        return self.head(self.convolutions((images.clamp(0, 1) - MNIST_MEAN) / MNIST_STD))
+        normalized = (images.clamp(0, 1) - MNIST_MEAN) / MNIST_STD
+        logits: torch.Tensor = self.head(self.convolutions(normalized))
+        return logits
 
     @torch.inference_mode()
     def features_and_probabilities(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
