@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedsynth.experiment.config import resolve
-from fedsynth.experiment.grid import make_jobs
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.report.report_data import build_report_data, evaluation_text
 
 KEYS = {
@@ -18,7 +18,7 @@ KEYS = {
 
 def test_privacy_is_that_of_the_first_seed() -> None:
     config = resolve({**KEYS, "seed": [3, 4]})
-    data = build_report_data(config, make_jobs(config, "nowhere"), "a command", ["a note"])
+    data = build_report_data(Experiment.of(config, "nowhere"), "a command", ["a note"])
     private = [row for row in data.privacy if row.method == "ldpdc"]
     assert len(private) == 2 * 5  # two budgets, five stages with one party each
     for row in private:
