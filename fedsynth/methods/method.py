@@ -22,9 +22,9 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class PartyContext(Generic[C]):
-    """What a method has at hand inside one party while it answers one request.
+    """The context of a method inside one party while it answers one request.
 
-    `data` is private and stays sealed; only `guard` turns it into something that may leave."""
+    `data` is private and stays sealed; a result leaves the party through `guard` only."""
 
     config: C
     plan: Plan
@@ -62,7 +62,7 @@ class PartyContext(Generic[C]):
 
 
 class ServerContext(Protocol[C]):
-    """What a method has at hand at the server in one stage: it can ask parties, and nothing else.
+    """The context of a method at the server in one stage; it reaches parties by requests only.
 
     Attributes:
         config: The method's settings.

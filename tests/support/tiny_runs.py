@@ -132,6 +132,17 @@ def release_and_judge(
     return run
 
 
+def released_sets(
+    name: str, folder: Path, engine: Engine, changes: Mapping[str, Any], **scenario: Any
+) -> tuple[Job, list[Any]]:
+    """A tiny job and the outcomes of all its stages."""
+    job = tiny_job(name, folder / "run", changes=changes)
+    job = dataclasses.replace(job, scenario=dataclasses.replace(job.scenario, **scenario))
+    release(job, engine)
+    run, stages = RunDirectory(Path(job.out)), scenario_stages(job.scenario)
+    return job, [run.load_release(job.name, stage + 1) for stage in range(len(stages))]
+
+
 def forget() -> None:
     """Forget what a process keeps of its parties."""
     client_session.forget_parties()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.methods.common.class_indices import argmax_covering_classes
+from fedsynth.methods.common.class_indices import argmax_covering_classes, class_index_table
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
@@ -15,8 +15,12 @@ def test_no_class_is_left_without_an_image(seed: int, classes: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(8, classes, generator=generator)
     logits[:, 0] += 3 * (seed % 3)  # one class that wants all of them
-    places = argmax_covering_classes(logits)
-    assert set(places.tolist()) == set(range(classes))
+    indices = argmax_covering_classes(logits)
+    assert set(indices.tolist()) == set(range(classes))
     plain = logits.argmax(1)
     absent = classes - len(plain.unique())
-    assert int((places != plain).sum()) == absent
+    assert int((indices != plain).sum()) == absent
+
+
+def test_labels_are_positions_among_the_given_classes() -> None:
+    assert class_index_table([5, 2], of=6).tolist() == [-1, -1, 1, -1, -1, 0]

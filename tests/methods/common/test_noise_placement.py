@@ -21,8 +21,6 @@ from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods.common.poisson_plan import class_rates
-from fedsynth.methods.dpdc.joint import combined
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, flatten, gaussian
@@ -251,11 +249,3 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
     assert not any(path.exists() for path in kept)
     entries = read_entries(job.party_folder(0) / "ledger.jsonl")
     assert {e.view for e in entries} == {"curator who sees sums of 3 or more shares"}
-
-
-def test_together_adds_up_what_is_public():
-    info = scenario_stages(MNIST[5])[0].parties
-    everybody = combined(info)
-    assert everybody.records == 60_000
-    assert everybody.class_counts[5] == 5421
-    assert class_rates(50, everybody)[5] == 50 / 5421

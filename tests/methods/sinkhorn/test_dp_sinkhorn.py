@@ -1,4 +1,4 @@
-"""DP-Sinkhorn: the loss whose slope is followed, and what of it is private."""
+"""DP-Sinkhorn: the gradient of the loss, and the private part of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drawn(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return points, torch.randint(3, (n,), generator=generator)
 
 
-def test_the_slope_is_that_of_the_semi_debiased_loss():
+def test_the_gradient_is_that_of_the_semi_debiased_loss():
     """2 W(fake, real) - W(fake, fake without the first fifth and with the extra ones)."""
     points, labels = drawn(12, 0)
     real, names = drawn(8, 1)

@@ -60,7 +60,7 @@ def test_labels_keep_their_own():
 
 
 @pytest.mark.parametrize("l1", [0.0, 1.0])
-def test_the_slope_is_that_of_the_cost_with_the_plan_held_fixed(l1):
+def test_the_gradient_is_that_of_the_cost_with_the_plan_held_fixed(l1):
     moved, fixed = cloud(5, 3), cloud(7, 4)
     goes = transport_plan(cost(moved, fixed, l1), 0.05)
     points = moved.points.clone().requires_grad_()
@@ -70,7 +70,7 @@ def test_the_slope_is_that_of_the_cost_with_the_plan_held_fixed(l1):
     torch.testing.assert_close(transport_gradient(moved, fixed, 0.05, l1), expected)
 
 
-def test_going_down_the_slope_brings_the_clouds_together():
+def test_gradient_descent_brings_the_clouds_together():
     moved, fixed = cloud(8, 5), cloud(8, 6)
     fixed.labels.copy_(moved.labels)
 
