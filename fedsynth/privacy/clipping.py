@@ -4,13 +4,13 @@
 norm over all parameters together, up to the float rounding of the sum itself (about 1e-7 of the
 sum). Three rules make it hold:
 
-- the very tensors that are summed are the ones whose norm was taken, in bfloat16 too; norms and
-  sums are taken in the weights' type, and every factor is a hair (4e-6) below clip / norm, more
-  than the norm can be wrong by;
-- a record whose gradient is not finite, or whose norm overflows, contributes zero, whatever else
-  is in the batch;
-- a record's gradient does not depend on its neighbours: no layer mixes records, and batches are
-  filled up to a multiple of eight records, so that kernels chosen by size do not change with one.
+- the tensors that are summed are those whose norm was taken, in bfloat16 too; norms and sums are
+  taken in the weights' type, and every factor is 4e-6 below clip / norm, more than the rounding
+  error of the norm;
+- a record whose gradient is not finite, or whose norm overflows, contributes zero, independently
+  of the rest of the batch;
+- a record's gradient does not depend on the other records: no layer mixes records, and batches are
+  padded to a multiple of eight records, so that kernels chosen by size do not change with one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
 _SAFETY = 1 - 2.0**-18
-_FINE = 2.0**-100  # below this a float32 factor starts to lose digits, and the bound with them
-_MULTIPLE = 8  # records that batches are filled up to: see the guarantee
-_HELD_BYTES = 96 << 20
+_SMALL_FACTOR = 2.0**-100  # below this a float32 factor loses digits, and so does the bound
+_MULTIPLE = 8  # batches are padded to a multiple of it: see the guarantee
+_MAX_GRADIENT_BYTES = 96 << 20  # of the gradients held at a time
 
 
 def clipped_gradient_sum(
@@ -45,13 +45,26 @@ def clipped_gradient_sum(
 ) -> list[Tensor]:
     """The sum over records of each record's loss gradient, clipped to L2 norm `clip`.
 
-    One tensor a parameter that requires grad, in the order of `model.parameters()`; exact zeros
-    for an empty batch. `dtype` is the type of matrix products and convolutions: with "float32" the
-    result is exact to rounding, with "bfloat16" each record's gradient is a few per cent off (as
-    under autocast) and clipped as it is: utility changes, the guarantee does not; "auto" is
-    whichever of both is faster here (`nn.compute_dtype`). At most `chunk`
-    records' gradients are held at a time; by default as many as pay. The guarantee is at the top
-    of this file.
+    The guarantee is at the top of this file.
+
+    Args:
+        model: The model; its parameters that require grad are differentiated.
+        images: The model's inputs, one row per record.
+        labels: The labels of the records.
+        clip: The L2 bound of one record's gradient over all parameters together.
+        loss: A name, or a function of outputs and labels with one number per record.
+        dtype: The type of matrix products and convolutions. With "float32" the result is exact to
+            rounding; with "bfloat16" each record's gradient is a few per cent off (as under
+            autocast) before it is clipped, which changes utility and not the guarantee; "auto" is
+            the faster of both on this machine (`nn.compute_dtype`).
+        chunk: The most gradients held at a time; by default a size that is fast.
+
+    Returns:
+        One tensor per parameter that requires grad, in the order of `model.parameters()`; exact
+        zeros for an empty batch.
+
+    Raises:
+        UserError: The model mixes records, or an argument is out of range.
     """
     per_record_loss = _loss(loss)
     if dtype not in DTYPES:
@@ -62,24 +75,24 @@ def clipped_gradient_sum(
     totals = {id(p): torch.zeros_like(p, requires_grad=False) for p in weights}
     if len(images) and weights:
         try:
-            chain = _chain(model, images.shape[1:], dtype)
+            chain = _layer_sequence(model, images.shape[1:], dtype)
         except UnsupportedModel:
-            add = _general(model, per_record_loss, dtype, clip)
+            add = _by_vmap(model, per_record_loss, dtype, clip)
             most = 32
         else:
-            add = _hand_written(chain, per_record_loss, clip)
+            add = _by_layers(chain, per_record_loss, clip)
             most = 256
-        at_once = _even(len(images), chunk or _affordable(weights, most))
-        for x, y in zip(images.split(at_once), labels.split(at_once), strict=True):
+        chunk_size = _even_chunk(len(images), chunk or _chunk_size(weights, most))
+        for x, y in zip(images.split(chunk_size), labels.split(chunk_size), strict=True):
             for weight, part in add(x, y):
                 totals[id(weight)].add_(part)
     return [totals[id(p)] for p in weights]
 
 
 def explain(model: nn.Module, shape: Sequence[int]) -> str:
-    """Which way `clipped_gradient_sum` takes for this model and records of this shape, and why."""
+    """The implementation that `clipped_gradient_sum` uses for this model and shape, and why."""
     try:
-        _chain(model, shape, "float32")
+        _layer_sequence(model, shape, "float32")
     except UnsupportedModel as reason:
         return f"general way (vmap over per-record gradients): {reason}"
     return "hand-written layers"
@@ -94,14 +107,14 @@ def row_norms(rows: Tensor) -> Tensor:
 def clip_rows(rows: Tensor, bound: float) -> Tensor:
     """Rows scaled down to L2 norm at most `bound`; a row that is not finite becomes zero."""
     norms = row_norms(rows)
-    good = torch.isfinite(norms)
-    factors = torch.where(good, _factors(norms, bound), 0.0)
+    finite = torch.isfinite(norms)
+    factors = torch.where(finite, _factors(norms, bound), 0.0)
     shape = (-1,) + (1,) * (rows.dim() - 1)
-    clipped = torch.where(good.view(shape), rows, 0.0) * factors.to(rows.dtype).view(shape)
-    coarse = good & (factors < _FINE)
-    if coarse.any():
-        exact = rows[coarse].double() * factors[coarse].view(shape)
-        clipped[coarse] = exact.to(rows.dtype)
+    clipped = torch.where(finite.view(shape), rows, 0.0) * factors.to(rows.dtype).view(shape)
+    imprecise = finite & (factors < _SMALL_FACTOR)
+    if imprecise.any():
+        exact = rows[imprecise].double() * factors[imprecise].view(shape)
+        clipped[imprecise] = exact.to(rows.dtype)
     return clipped
 
 
@@ -109,17 +122,17 @@ def _factors(norms: Tensor, clip: float) -> Tensor:
     return (clip * _SAFETY / norms).clamp(max=1.0)
 
 
-Parts = list[tuple[Tensor, Tensor]]
+WeightSums = list[tuple[Tensor, Tensor]]
 
 
-def _hand_written(
+def _by_layers(
     chain: LayerSequence, loss: Loss, clip: float
-) -> Callable[[Tensor, Tensor], Parts]:
-    def add(x: Tensor, y: Tensor) -> Parts:
-        blanks = -len(x) % _MULTIPLE
-        if blanks:
-            x = torch.cat([x, x.new_zeros(blanks, *x.shape[1:])])
-            y = torch.cat([y, y.new_zeros(blanks, *y.shape[1:])])
+) -> Callable[[Tensor, Tensor], WeightSums]:
+    def add(x: Tensor, y: Tensor) -> WeightSums:
+        padding = -len(x) % _MULTIPLE
+        if padding:
+            x = torch.cat([x, x.new_zeros(padding, *x.shape[1:])])
+            y = torch.cat([y, y.new_zeros(padding, *y.shape[1:])])
         _, slope = loss_and_output_gradient(chain.forward(x), y, loss)
         chain.backward(slope)
         with torch.no_grad():
@@ -129,7 +142,7 @@ def _hand_written(
             if unusable.any():
                 for r in rows:
                     r.drop(unusable)
-            unusable[len(x) - blanks :] = True
+            unusable[len(x) - padding :] = True
             factors = _factors(norms, clip).masked_fill_(unusable, 0.0)
             sums = [r.weighted_sum(factors) for r in rows]
         return list(zip(chain.weights, sums, strict=True))
@@ -137,13 +150,13 @@ def _hand_written(
     return add
 
 
-def _general(
+def _by_vmap(
     model: nn.Module, loss: Loss, dtype: str, clip: float
-) -> Callable[[Tensor, Tensor], Parts]:
+) -> Callable[[Tensor, Tensor], WeightSums]:
     rows_of = record_gradients(model, loss, dtype)
     weights = [p for p in model.parameters() if p.requires_grad]
 
-    def add(x: Tensor, y: Tensor) -> Parts:
+    def add(x: Tensor, y: Tensor) -> WeightSums:
         sums = clip_rows(rows_of(x, y), clip).sum(0).split([p.numel() for p in weights])
         return [(p, s.view_as(p)) for p, s in zip(weights, sums, strict=True)]
 
@@ -153,8 +166,12 @@ def _general(
 def record_gradients(
     model: nn.Module, loss: str | Loss = "cross_entropy", dtype: str = "float32"
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A function of a batch: each record's gradient over all parameters that require grad, in one
-    row, written out and not clipped. Refuses models whose layers mix records."""
+    """A function of a batch that returns each record's unclipped gradient over all parameters that
+    require grad as one row.
+
+    Raises:
+        UserError: A layer of the model mixes records.
+    """
     _refuse_mixing(model)
     per_record_loss = _loss(loss)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -171,25 +188,25 @@ def record_gradients(
         detached = {name: p.detach() for name, p in wanted.items()}
         compute = compute_type(dtype, x.device)
         with torch.autocast(x.device.type, compute, enabled=compute is not None):
-            found = per_record(detached, x, y)
-        return torch.cat([found[name].flatten(1) for name in wanted], dim=1)
+            gradients = per_record(detached, x, y)
+        return torch.cat([gradients[name].flatten(1) for name in wanted], dim=1)
 
     return rows
 
 
-def _affordable(weights: list[nn.Parameter], most: int) -> int:
-    """How many records' gradients may be held at once: many are faster, until memory speaks."""
+def _chunk_size(weights: list[nn.Parameter], most: int) -> int:
+    """The number of gradients to hold at a time: larger is faster as long as they fit in memory."""
     size = sum(w.numel() * w.element_size() for w in weights)
-    return max(_MULTIPLE, min(most, _HELD_BYTES // size))
+    return max(_MULTIPLE, min(most, _MAX_GRADIENT_BYTES // size))
 
 
-def _even(records: int, most: int) -> int:
-    """The size of chunks that are about equal, at most `most` but for rounding up."""
+def _even_chunk(records: int, most: int) -> int:
+    """The size of about equal chunks, at most `most` before rounding up."""
     size = -(-records // -(-records // most))
     return size + -size % _MULTIPLE
 
 
-def _chain(model: nn.Module, shape: Sequence[int], dtype: str) -> LayerSequence:
+def _layer_sequence(model: nn.Module, shape: Sequence[int], dtype: str) -> LayerSequence:
     weight = next(model.parameters())
     return LayerSequence(model, shape, compute_type(dtype, weight.device) or weight.dtype)
 

@@ -1,9 +1,9 @@
 """Count sketches: a vector as a few short tables of signed bucket sums, linear in the vector.
 
 Row r of the table adds coordinate j, times a public random sign, to a public random bucket. The
-median over rows of what a coordinate finds in its buckets estimates it. Buckets and signs are
-public randomness, so how far a sparse vector of signs can reach in the table is known exactly from
-the fullest buckets, collisions included.
+median over rows of a coordinate's signed buckets estimates it. Buckets and signs are public
+randomness, so that the L2 bound of a sparse vector's table follows exactly from the fullest
+buckets, collisions included.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class CountSketch:
     def table(self, vectors: torch.Tensor) -> torch.Tensor:
         """The tables [n, rows, columns] of float vectors [n, width]; adds up as the vectors do."""
         spread = vectors[:, None] * self.signs.to(vectors)
-        made = spread.new_zeros(len(vectors), self.rows, self.columns)
-        return made.scatter_add_(2, self.buckets.to(vectors.device).expand_as(spread), spread)
+        tables = spread.new_zeros(len(vectors), self.rows, self.columns)
+        return tables.scatter_add_(2, self.buckets.to(vectors.device).expand_as(spread), spread)
 
     def estimate(self, tables: torch.Tensor) -> torch.Tensor:
-        """The vectors [n, width] that these tables seem to hold."""
-        places = self.buckets.to(tables.device).expand(len(tables), -1, -1)
-        return (tables.gather(2, places) * self.signs.to(tables)).median(1).values
+        """The estimated vectors [n, width] of these tables."""
+        buckets = self.buckets.to(tables.device).expand(len(tables), -1, -1)
+        return (tables.gather(2, buckets) * self.signs.to(tables)).median(1).values
 
     def reach(self, entries: int) -> float:
-        """The longest table, in L2, of a vector with that many entries of -1 or 1 and else zeros:
-        in each row at worst the fullest buckets are hit with one sign each."""
+        """The largest L2 norm of the table of a vector with that many entries of -1 or 1 and zeros
+        elsewhere: in the worst case each row fills its fullest buckets with equal signs."""
         total = 0.0
         for row in self.buckets:
             loads = row.unique(return_counts=True)[1].sort(descending=True).values

@@ -1,12 +1,13 @@
-"""The append-only account of everything one party has ever spent.
+"""The append-only ledger of all privacy spending of one party in one job.
 
 Guarantees:
 * an entry is on disk (fsync) before `reserve` returns, and noise is drawn only afterwards: a crash
   may waste budget, it can never hide spending;
-* entries are chained by SHA-256, so a changed, removed or reordered line is found on reading;
-* an entry that would take the party over its budget is refused and nothing is written;
-* asking for the very same entry again (same stage, label, call and digest) finds the old one: the
-  noise is keyed by the entry, so what is computed anew after a crash is the same release again.
+* entries are chained by SHA-256, so that a changed, removed or reordered line is found on reading,
+  except for lines removed from the end;
+* an entry that would exceed the party's budget is refused and nothing is written;
+* a request for the same entry (same stage, label and digest) returns the existing one: noise is
+  keyed by the entry, so that a release computed again after a crash is the same release.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SLACK = 1e-9  # relative: calibration stops this side of the target, floats do n
 
 
 class BudgetExceeded(Exception):
-    """The party refuses: the request would spend more than its budget."""
+    """A refused charge: the request would exceed the party's budget."""
 
 
 class LedgerDamaged(UserError):
@@ -76,10 +77,14 @@ def _hash(fields: dict[str, Any]) -> str:
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """All whole entries of a ledger file, verified.
+    """All complete entries of a ledger file, verified.
 
     A last line without its newline was cut off by a crash before `reserve` returned, so no noise
-    was drawn for it: it does not count. Anything else that does not verify raises."""
+    was drawn for it: it does not count.
+
+    Raises:
+        LedgerDamaged: A line is not an entry, or the hash chain is broken.
+    """
     text = path.read_bytes() if path.exists() else b""
     return [entry for entry, _ in _verified(text, path.name, 0, GENESIS)]
 
@@ -102,7 +107,7 @@ def read_chains(path: Path) -> list[list[Entry]]:
 
 
 def _verified(text: bytes, name: str, seq: int, prev: str) -> Iterator[tuple[Entry, int]]:
-    """The whole entries in this text with their lengths, checked against the chain so far."""
+    """The complete entries in this text with their lengths, checked against the chain so far."""
     for raw in text.splitlines(keepends=True):
         if not raw.endswith(b"\n"):
             return
@@ -122,7 +127,7 @@ def _verified(text: bytes, name: str, seq: int, prev: str) -> Iterator[tuple[Ent
 
 
 def total(entries: list[Entry]) -> DpEvent:
-    """Everything these entries spent, composed."""
+    """The composition of all events of these entries."""
     return composed([from_json(entry.event) for entry in entries])
 
 
@@ -150,8 +155,21 @@ class Ledger:
         view: View = SERVER_VIEW,
         expected: DpEvent | None = None,
     ) -> Entry:
-        """Charge `event` and return its entry, which is on disk. `expected`, the plan's total for
-        this stage, saves counting every step: whatever it contains was counted with it."""
+        """Charge `event` and return its entry, which is on disk.
+
+        Args:
+            event: The event to charge.
+            stage: The stage of the request.
+            label: The name of this charge within the answer.
+            digest: The digest of the request.
+            view: The view for which the event counts.
+            expected: The plan's total for this stage. It saves an epsilon per step: all spending
+                within an affordable total is affordable.
+
+        Raises:
+            BudgetExceeded: The charge would exceed the budget; nothing was written.
+            LedgerDamaged: The entry exists with another event or another noise key.
+        """
         with self._locked() as file:
             known = self._index.get((stage, label, digest))
             if known is not None:
@@ -185,7 +203,7 @@ class Ledger:
             return entry
 
     def _check(self, event: DpEvent, stage: int, expected: DpEvent | None) -> None:
-        """Refuse what exceeds the budget. Spending less than something affordable is affordable."""
+        """Refuse spending beyond the budget. Less than an affordable total is affordable."""
         needed = self._spent + flatten(event)
         if any(needed <= allowed for allowed in self._allowed):
             return
@@ -216,7 +234,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[IO[bytes]]:
-        """Hold the file against other processes, with everything they wrote read and verified."""
+        """Lock the file against other processes, with all their entries read and verified."""
         with ExitStack() as stack:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +248,7 @@ class Ledger:
             yield file
 
     def _catch_up(self, file: IO[bytes]) -> None:
-        """Read what others appended since, and cut off a line that a crash left unfinished."""
+        """Read entries of other processes, and cut off a line that a crash left incomplete."""
         end = file.seek(0, os.SEEK_END)
         if end < self._length:
             self._forget()

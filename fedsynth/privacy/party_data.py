@@ -1,4 +1,4 @@
-"""A party's own records, wrapped: they can be computed on at home and leave only by the guard."""
+"""A party's records, sealed: local code computes on them, and only the guard releases anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REMEMBERED = 4  # values a party keeps in memory
 
 @dataclass(frozen=True)
 class Records:
-    """Raw records: pixels as stored, and their class names."""
+    """Raw records: pixels as stored, and their labels."""
 
     images: torch.Tensor  # uint8 [n, c, h, w]; of a table float32 in [0, 1]
     labels: torch.Tensor  # int64 [n]
@@ -36,8 +36,12 @@ class Records:
 
 
 class Sealed(Generic[T]):
-    """A value computed from private records. It can be mapped into another sealed value; only the
-    guard opens it. Printing it shows nothing."""
+    """A value computed from private records.
+
+    Claim: it can be mapped into another sealed value, and neither printed nor pickled.
+    Assumption: only `privacy.guard` imports `open_for_guard`; this is a convention that a test on
+    the sources enforces, not a protection against hostile code.
+    """
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -63,7 +67,7 @@ def open_for_guard(sealed: Sealed[T]) -> T:
 
 
 class PartyData:
-    """One party's partition in one stage, with what is public about it and its private workshop."""
+    """One party's records in one stage, with their public facts and a private working directory."""
 
     def __init__(
         self,
@@ -83,24 +87,25 @@ class PartyData:
         self.vault = vault  # for what outlives the run, where the party keeps anything that does
 
     def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
-        """`records.map(compute)`, kept in this process for the next request. `key` must name all
-        that `compute` depends on besides the records; of several keys the latest stay."""
+        """`records.map(compute)`, cached in this process for the next request.
+
+        `key` must name all inputs of `compute` other than the records; the latest keys are kept."""
         return self.records.map(lambda records: recall(records, key, compute))
 
     def file(self, name: str) -> Path:
-        """A place at home for what this stage has to keep between requests."""
+        """A path in the working directory, for state of this stage between requests."""
         self._workshop.mkdir(parents=True, exist_ok=True)
         return self._workshop / name
 
     def rounds(self, n: int, state: dict[str, Any], name: str = "party") -> Iterator[int]:
-        """Yield 0..n-1 of a long local computation, saving `state` at home now and then; after a
-        crash, go on from what was saved."""
+        """Yield 0..n-1 of a long local computation with checkpoints of `state` in the working
+        directory; after a crash, continue from the last one."""
         path = self._workshop / f"{name}.checkpoint"
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
 
 
 def recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
-    """`compute(records)`, kept with the records for the next time; see `PartyData.remember`."""
+    """`compute(records)`, cached with the records; see `PartyData.remember`."""
     memory = records.memory
     value: T = memory.pop(key) if key in memory else compute(records)
     memory[key] = value

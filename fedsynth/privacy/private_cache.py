@@ -1,9 +1,8 @@
-"""What a party keeps beyond a run, to save work: as private as its records, and never sent.
+"""A cache that a party keeps beyond a run: as private as its records, and never sent.
 
-A vault is a folder of mode 0700 in the party's own data directory. What lies in it is named by a
-keyed digest of everything it depends on (records included), under a secret of the vault, so that a
-file's name says nothing; a checksum tells a damaged file, which counts as none. Removing the folder
-costs nothing but the work.
+It is a folder of mode 0700 in the party's data directory. The name of a file is a digest of all
+inputs (records included), keyed with a secret of the cache, so that names reveal nothing. A damaged
+file fails its checksum and counts as missing. Removing the folder loses nothing but the work.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ _SUM = hashlib.sha256().digest_size
 
 
 class PrivateCache:
-    """The vault of one party."""
+    """The private cache of one party."""
 
     def __init__(self, data_directory: Path, party: int) -> None:
         self._top = data_directory / FOLDER
         self._folder = self._top / f"party-{party}"
 
     def recall(self, depends_on: tuple[bytes, ...], compute: Callable[[], bytes]) -> bytes:
-        """`compute()`, or what it returned when it depended on the same before, in whatever run.
+        """`compute()`, or its cached value for the same inputs from any run.
 
-        Processes that want the same wait for the one that computes it. Where the disk keeps
-        nothing, it is computed every time."""
+        Processes that ask for the same value wait for the first. Where the folder cannot be
+        written, the value is computed each time."""
         try:
             for folder in (self._top, self._folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)

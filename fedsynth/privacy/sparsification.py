@@ -1,10 +1,10 @@
-"""Per-record gradients cut down to their largest coordinates before they are summed.
+"""Per-record gradients reduced to their largest coordinates before they are summed.
 
 Two rules, after "TopAgg for DP-SGD" (Wang et al. 2021). Each record's gradient is clipped to C.
-Then "norm" keeps its largest coordinates for as long as their squares add up to at most k |g|^2,
-so that what is left is at most sqrt(k) C long and needs less noise; "dimension" keeps the share k
-of the coordinates, which may be as long as before. The paper's text bounds |kept|^2 by k |g|^2;
-its pseudo-code, which leaves out a square, would not give the sensitivity it claims.
+Then "norm" keeps its largest coordinates as long as their squares add up to at most k |g|^2, so
+that the rest has an L2 norm of at most sqrt(k) C and needs less noise; "dimension" keeps the share
+k of the coordinates, whose norm may be as large as before. The paper's text bounds |kept|^2 by
+k |g|^2; its pseudo-code, which leaves out a square, would not give the claimed sensitivity.
 
 **Guarantee.** Adding or removing one record moves `sparse_gradient_sum` by at most
 `Sparsification.l2_bound(clip)`.
@@ -24,7 +24,7 @@ from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.clipping import clip_rows, record_gradients
 
 RULES = ("norm", "dimension")
-AT_ONCE = 32  # records whose gradients are written out at a time
+CHUNK = 32  # gradients held at a time
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def sparse_gradient_sum(
     weights = [p for p in model.parameters() if p.requires_grad]
     total = torch.zeros(sum(p.numel() for p in weights)).to(weights[0])
     rows_of = record_gradients(model, loss, dtype)
-    for x, y in zip(images.split(AT_ONCE), labels.split(AT_ONCE), strict=True):
+    for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
         if len(x):
             rows = largest(clip_rows(rows_of(x, y), clip), sparsification)
             total += clip_rows(rows, bound).sum(0)

@@ -1,10 +1,10 @@
-"""A party's records cut into parts, so that a record lies in exactly one and moves no other.
+"""Disjoint subsets of a party's records, each record's subset a function of that record alone.
 
-The part of a record is a hash of the record itself, salted with the partition's name. So adding or
-removing a record changes one part and leaves all others as they were, to the bit: what happens to
-different parts composes in parallel, under add/remove. Parts are only about equal in size, and
-their sizes are private. (Cutting a shuffled list into equal slices does not have this property: a
-record more or less shifts every record behind it.)
+Claim: the part of a record is a hash of the record, salted with the partition's name, so that
+adding or removing a record changes one part and leaves all others unchanged to the bit. Mechanisms
+on different parts compose in parallel under add/remove.
+Consequence: parts are only about equal in size, and their sizes are private. (Equal slices of a
+shuffled list do not have this property: one record more or less shifts all records behind it.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Subset:
     parts: int
 
     def event(self, inner: DpEvent, unit: str) -> DpEvent:
-        """What `inner` on this part costs: a user's records lie in all parts, a record in one."""
+        """The event of `inner` on this part; with unit "user" that of the whole party, because a
+        user's records lie in all parts."""
         if unit == USER or self.parts == 1:
             return inner
         return one_part(self.partition, self.index, self.parts, inner)
@@ -44,9 +45,9 @@ class Subset:
             f"parts {self.parts} of {self.partition}",
             lambda records: (records, part_numbers(records, self.partition, self.parts)),
         )
-        return cut.map(self._mine)
+        return cut.map(self._chosen)
 
-    def _mine(self, cut: tuple[Records, torch.Tensor]) -> Records:
+    def _chosen(self, cut: tuple[Records, torch.Tensor]) -> Records:
         records, numbers = cut
         chosen = torch.nonzero(numbers == self.index).flatten()
         return Records(records.images[chosen], records.labels[chosen])
@@ -60,26 +61,26 @@ class ClassSubset:
     classes: int  # of the data set
 
     def event(self, inner: DpEvent) -> DpEvent:
-        """What `inner` on this class costs a record."""
+        """The event of `inner` on this class, for the unit "record"."""
         return one_part("classes", self.name, self.classes, inner)
 
     def records(self, private: PartyData) -> Sealed[Records]:
         """The records of this class."""
-        return private.remember(f"class {self.name}", self._mine)
+        return private.remember(f"class {self.name}", self._chosen)
 
-    def _mine(self, records: Records) -> Records:
+    def _chosen(self, records: Records) -> Records:
         chosen = torch.nonzero(records.labels == self.name).flatten()
         return Records(records.images[chosen], records.labels[chosen])
 
 
 def part_numbers(records: Records, partition: str, parts: int) -> torch.Tensor:
-    """The part of every record, int64 [n]: a function of the record and the partition alone."""
+    """The part of each record, int64 [n]: a function of the record and the partition alone."""
     numbers = record_hashes(records, partition) % np.uint64(parts)
     return torch.from_numpy(numbers.astype(np.int64))
 
 
 def record_hashes(records: Records, partition: str) -> np.ndarray:
-    """A hash of every record, uint64 [n]: of its content and the partition's name alone."""
+    """A hash of each record, uint64 [n]: of its content and the partition's name alone."""
     salt = hashlib.sha256(partition.encode()).digest()
     images = records.images.flatten(1).numpy()
     hashes = b"".join(

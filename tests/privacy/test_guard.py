@@ -24,9 +24,11 @@ from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import Records
 
 FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
+
+
 SCALE = Normalizer.standard(FACTS)
 
 
@@ -186,33 +188,3 @@ def test_a_release_names_the_entries_that_paid_for_it(tmp_path):
     some.disclose(private(records(2), tmp_path))
     release = some.release({"x": torch.zeros(1)})
     assert release.entries == tuple(e.hash for e in read_entries(tmp_path / "ledger.jsonl"))
-
-
-def test_sealed_values_can_be_computed_on_but_not_shown_or_sent(tmp_path):
-    import pickle
-
-    sealed = Sealed(41).map(lambda x: x + 1)
-    assert "42" not in repr(sealed)
-    with pytest.raises(TypeError, match="does not leave"):
-        pickle.dumps(sealed)
-    assert guard(tmp_path).disclose_value(sealed.map(torch.tensor)).item() == 42
-
-
-def test_what_a_party_remembers_is_computed_once_a_key_and_stays_sealed(tmp_path):
-    home, computed = private(records(3), tmp_path), []
-
-    def count(records: Records) -> int:
-        computed.append(1)
-        return len(records.labels)
-
-    assert isinstance(home.remember("a", count), Sealed)
-    again = PartyData(
-        home.records.map(lambda r: r)._value, home.info, workshop=tmp_path, fingerprint="other"
-    )
-    again.remember("a", count)
-    assert len(computed) == 1
-    for key in "bcde":
-        again.remember(key, count)
-    again.remember("a", count)
-    assert len(computed) == 6
-    assert "Sealed" in repr(again.remember("a", count))

@@ -1,8 +1,6 @@
-"""Sums by class, of everything and of outer products, against naive ones, and their bounds."""
+"""Sums per class and over all records against naive ones, and their bounds."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.mechanisms.sums import ClassSums, RecordSum
 from fedsynth.privacy.party_data import Records
 
@@ -124,78 +121,6 @@ def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
     )
     (sums,) = guard(tmp_path).apply(mechanism, private(records(0), tmp_path))
     assert (sums != 0).all()
-
-
-def factors(data: Records, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of very different lengths, each from its own record."""
-    pixels = data.pixels().flatten(1)
-    left = torch.stack([pixels[:, 0] - 0.5, pixels[:, 1] * stretch, pixels[:, 2] ** 4], dim=1)
-    return left, pixels[:, 5:12] * (data.labels[:, None] + 0.1)
-
-
-def outer_sum(
-    path: Path,
-    data: Records,
-    stretch: float = 1.0,
-    clip: float = 0.3,
-    noise_multiplier: float = 1.0,
-    **changes,
-) -> torch.Tensor:
-    home = private(data, path)
-    rows = home.records.map(lambda records: factors(records, stretch))
-    mechanism = OuterProductSum(factors=rows, clip=clip, noise_multiplier=noise_multiplier)
-    (total,) = guard(path).apply(mechanism, home, **changes)
-    return total
-
-
-def test_an_outer_sum_is_the_naive_one_and_costs_one_gaussian(tmp_path):
-    data = records(11)
-    total = torch.zeros(3, 7, dtype=torch.float64)
-    clipped = 0
-    for left, right in zip(*factors(data), strict=True):
-        matrix = torch.outer(left.double(), right.double())
-        clipped += matrix.norm() > 0.3
-        total += matrix * min(1.0, 0.3 / float(matrix.norm()))
-    assert 0 < clipped < 11
-    found = outer_sum(tmp_path, data, noise_multiplier=1e-9)
-    torch.testing.assert_close(found.double(), total, rtol=1e-4, atol=1e-6)
-    (entry,) = read_entries(tmp_path / "ledger.jsonl")
-    assert entry.event == to_json(gaussian(1e-9))
-    bare = outer_sum(
-        tmp_path, data, noise_multiplier=5.0, noise_at=NoisePlacement.AGGREGATE, call=1
-    )
-    torch.testing.assert_close(bare, found, rtol=1e-4, atol=1e-6)
-    assert read_entries(tmp_path / "ledger.jsonl")[-1].view == PUBLIC_VIEW.text
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from([1.0, 1e20, 1e-30, float("inf"), float("nan")]),
-    st.floats(1e-3, 10.0),
-)
-@settings(max_examples=20, deadline=None)
-def test_one_record_moves_an_outer_sum_by_at_most_the_bound(tmp_path_factory, seed, stretch, bound):
-    path = tmp_path_factory.mktemp("guard")
-    data = records(7, seed)
-    fewer = Records(data.images[:-1], data.labels[:-1])
-    both = [outer_sum(path, some, stretch, clip=bound) for some in (data, fewer)]
-    assert (both[0] - both[1]).norm().item() <= bound * (1 + 1e-4) + 1e-5
-
-
-def test_the_noise_of_an_outer_sum_has_the_promised_scale(tmp_path):
-    home = private(records(0), tmp_path)
-    rows = home.records.map(lambda _: (torch.zeros(0, 40), torch.zeros(0, 500)))
-    mechanism = OuterProductSum(factors=rows, clip=0.5, noise_multiplier=3.0)
-    (noise,) = guard(tmp_path).apply(mechanism, home)
-    assert noise.std().item() == pytest.approx(1.5, rel=0.03)
-
-
-def test_an_outer_sum_wants_one_row_a_record(tmp_path):
-    data = records(3)
-    home = private(data, tmp_path)
-    twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
-    with pytest.raises(ValueError, match="one row a record"):
-        guard(tmp_path).apply(OuterProductSum(factors=twice, clip=1.0, noise_multiplier=1.0), home)
 
 
 def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
