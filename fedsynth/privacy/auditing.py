@@ -1,9 +1,9 @@
-"""Auditing from outside: what an attacker proves about a mechanism by planting a canary.
+"""Empirical lower bounds on a mechanism's epsilon, by an attack with a canary.
 
-A mechanism is run many times on records without a canary and as many times with it; an attacker
-who knows everything but the noise turns each output into a score, large where he believes in the
-canary. How well scores tell the two worlds apart bounds epsilon from below, with confidence and
-without trusting the mechanism, its accounting or this file's idea of either:
+A mechanism is run many times on records without a canary and as many times with it; an attack that
+uses everything but the noise turns each output into a score, large where it finds the canary. How
+well scores separate the two worlds bounds epsilon from below, with confidence and without trust in
+the mechanism or its accounting:
 
 * `epsilon` holds for any mechanism: (epsilon, delta)-DP implies that hits are at most
   e^epsilon times false alarms plus delta, and likewise with the two worlds exchanged;
@@ -49,7 +49,7 @@ Attack = Callable[[Guard, PartyData], float]
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attacker has shown, true with probability `confidence` over the runs."""
+    """The result of an attack, true with probability `confidence` over the runs."""
 
     trials: int  # in each world, of which half were judged
     hits: float  # share of the worlds with the canary that were called so, its lower bound
@@ -89,7 +89,7 @@ def audit(
 
 
 def _best_threshold(without: np.ndarray, with_canary: np.ndarray, delta: float) -> float:
-    """Of the midpoints between scores (at most `TRIED` of them), the one whose bounds say most."""
+    """The midpoint between scores (of at most `TRIED`) with the strongest bounds."""
     points = np.unique(np.concatenate([without, with_canary]))
     if len(points) > TRIED:
         points = np.quantile(points, np.linspace(0, 1, TRIED))
@@ -105,7 +105,7 @@ def _best_threshold(without: np.ndarray, with_canary: np.ndarray, delta: float) 
 def _bounds(
     without: np.ndarray, with_canary: np.ndarray, threshold: float, alpha: float
 ) -> tuple[float, float]:
-    """Clopper-Pearson: hits at least, false alarms at most, both true but with chance `alpha`."""
+    """Clopper-Pearson bounds: least hits, most false alarms, wrong with probability `alpha`."""
     hits, alarms = int((with_canary > threshold).sum()), int((without > threshold).sum())
     n, m = len(with_canary), len(without)
     least = float(betaincinv(hits, n - hits + 1, alpha / 2)) if hits else 0.0
@@ -114,7 +114,7 @@ def _bounds(
 
 
 def _epsilon(hits: float, alarms: float, delta: float) -> float:
-    """From hits <= e^epsilon alarms + delta, and the same for the quiet runs of both worlds."""
+    """From hits <= e^epsilon alarms + delta, and the same for the complements."""
     pairs = ((hits, alarms), (1 - alarms, 1 - hits))
     return max(0.0, *(math.log((a - delta) / b) for a, b in pairs if a > delta and b > 0))
 
@@ -157,8 +157,8 @@ def audit_attack(
 def fresh_party(
     records: Records, public_count: int, *, owner: str = "audited", noise_seed: int | None = None
 ) -> Iterator[tuple[Guard, PartyData]]:
-    """A party that has never released, with a guard that lets it: its ledger has no limit, for an
-    audit measures what is spent. The public facts are the same in both worlds of an audit."""
+    """A party without earlier releases and its guard, whose ledger has no limit, because an audit
+    measures what is spent. The public facts are the same in both worlds of an audit."""
     names, counts = records.labels[:public_count].unique(return_counts=True)
     info = PartyInfo(0, public_count, dict(zip(names.tolist(), counts.tolist(), strict=True)))
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:

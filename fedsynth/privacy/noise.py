@@ -7,9 +7,9 @@ whose key is HMAC-SHA256(secret, what the stream is for), so
 * the same purpose gives the same noise again, which lets a crashed release be computed anew
   without spending twice; two different purposes never share noise.
 
-The secret comes from the operating system unless `noise_seed` is set. With a `noise_seed` anybody
-who knows the number can subtract the noise: that is an experiment and never a release, and
-`origin` says so in every ledger and report.
+The secret comes from the operating system unless `noise_seed` is set. Knowledge of a `noise_seed`
+suffices to subtract the noise: that is an experiment and never a release, and `origin` states it in
+every ledger and report.
 
 Limit: normals are float64 Box-Muller values rounded to float32. As with every floating-point
 sampler, the theorem is about real numbers; attacks on the least bits are not defended against.
@@ -82,7 +82,7 @@ Streams = Callable[..., NoiseStream]
 
 @dataclass(frozen=True)
 class NoiseKey:
-    """The secret of one party, and where it came from."""
+    """The secret of one party, and its origin."""
 
     secret: bytes
     origin: str
@@ -96,12 +96,12 @@ class NoiseKey:
 
     @property
     def name(self) -> str:
-        """Tells keys apart and tells nothing else: what a ledger notes to know its key again."""
+        """A digest that identifies the key in ledgers and reveals nothing else."""
         return hmac.digest(self.secret, b"name", "sha256").hex()[:16]
 
     def fingerprint(self, *data: bytes) -> str:
-        """A keyed digest of private bytes: tells changed data from the same data, tells nobody
-        without the secret anything else."""
+        """A keyed digest of private bytes, to detect changed data; without the secret it reveals
+        nothing."""
         digest = hmac.new(self.secret, b"fingerprint", "sha256")
         for piece in data:
             digest.update(len(piece).to_bytes(8, "big") + piece)
@@ -136,8 +136,8 @@ class NoiseKey:
 
 
 def destroy_key(folder: Path) -> None:
-    """Overwrite and remove the key kept in `folder`: nobody can take the noise off any more, and
-    nobody can draw it again. For when all releases are made."""
+    """Overwrite and remove the key in `folder`, after the last release: the noise can then neither
+    be subtracted nor drawn again."""
     path = folder / "noise.key"
     if path.exists():
         with open(path, "r+b", buffering=0) as file:

@@ -20,8 +20,8 @@ from fedsynth.privacy.party_data import Sealed
 
 @dataclass(frozen=True)
 class VoteBounds:
-    """What a ballot may hold: at most `entries` whole numbers from `low` to `high` that are not
-    zero, of `width` in all."""
+    """The bounds of a ballot: `width` whole numbers from `low` to `high`, at most `entries` of
+    them not zero."""
 
     width: int
     entries: int
@@ -34,15 +34,15 @@ class VoteBounds:
         return (self.low, self.high) == (-1, 1)
 
     def sensitivity(self, images: int, sketch: CountSketch | None = None) -> float:
-        """How far one teacher's other ballots for `images` images move their sum, in L2, at most.
+        """The L2 bound by which one teacher's ballots for `images` images move their sum.
 
-        A teacher that loses its last record abstains; that is no further than the opposite of
-        every vote: 2 sqrt(entries) for signs, (high - low) sqrt(entries) for more levels that span
-        zero. Sums that go through a sketch move by no more than two tables are long."""
+        A teacher that loses its last record abstains, which moves the sum by no more than the
+        opposite of every vote: 2 sqrt(entries) for signs, (high - low) sqrt(entries) for more
+        levels that span zero. The sketch of a sum moves by at most twice the largest table norm."""
         if not (self.low <= 0 <= self.high and 0 < self.entries <= self.width):
             raise ValueError(f"{self} allows no ballot that could be bounded")
         if sketch is None:
-            # Sparse ballots on disjoint places differ in twice as many entries, each by half.
+            # Sparse ballots on disjoint coordinates differ in twice as many entries, each by half.
             apart = max(abs(self.low), self.high) * math.sqrt(2 * self.entries)
             most = max((self.high - self.low) * math.sqrt(self.entries), apart)
             if self.entries == self.width:
@@ -52,7 +52,7 @@ class VoteBounds:
         return most * math.sqrt(images)
 
     def valid(self, ballots: torch.Tensor) -> torch.Tensor:
-        """Which of the ballots [..., width] keep the rule, [..., 1]."""
+        """Whether each of the ballots [..., width] is within the bounds, [..., 1]."""
         few = (ballots != 0).sum(-1, keepdim=True) <= self.entries
         lowest, highest = torch.aminmax(ballots, dim=-1, keepdim=True)
         return few & (lowest >= self.low) & (highest <= self.high)
@@ -60,15 +60,15 @@ class VoteBounds:
 
 @dataclass(frozen=True)
 class VoteCounts:
-    """Counted ballots: one sum an image. Only `count` and a party's own disk make one."""
+    """Counted ballots: one sum per image. Made by `count`, or restored from a party's own disk."""
 
     rule: VoteBounds
     sums: torch.Tensor  # int32 [images, width]
 
     @staticmethod
     def count(rule: VoteBounds, images: int, stacks: Iterable[torch.Tensor]) -> VoteCounts:
-        """Add up ballots that come in stacks [teachers, images, width] of small integers. A ballot
-        that breaks the rule is not counted, whatever it says."""
+        """Add up stacks of ballots [teachers, images, width] of small integers. Ballots outside the
+        bounds are not counted."""
         sums = torch.zeros(images, rule.width, dtype=torch.int32)
         for stack in stacks:
             if stack.shape[1:] != sums.shape or stack.is_floating_point():
@@ -78,12 +78,12 @@ class VoteCounts:
 
     @staticmethod
     def total(tallies: Iterable[VoteCounts]) -> VoteCounts:
-        """What several counts of different teachers come to; at least one."""
-        first, *others = tallies
-        if any(other.rule != first.rule for other in others):
+        """The sum of one or more counts of different teachers."""
+        first, *rest = tallies
+        if any(other.rule != first.rule for other in rest):
             raise ValueError("ballots under different rules cannot be added up")
         return VoteCounts(
-            first.rule, torch.stack([first.sums, *(t.sums for t in others)]).sum(0).int()
+            first.rule, torch.stack([first.sums, *(t.sums for t in rest)]).sum(0).int()
         )
 
 

@@ -1,9 +1,9 @@
-"""Secure aggregation: parties' numbers are added up, and the curator learns the sum alone.
+"""The party's side of secure aggregation: the server learns the sum over parties alone.
 
 The SecAgg+ protocol (Bonawitz et al. 2017, Bell et al. 2020) in Flower's order of stages and from
 Flower's building blocks: key agreement, Shamir's secret sharing and encryption of
 `flwr.common.secure_aggregation`. Setup: each party makes two key pairs. Share keys: it agrees on a
-key with each neighbour, and hands them shares of its first private key and of the seed of a mask of
+key with each neighbour, and sends them shares of its first private key and of the seed of a mask of
 its own, encrypted. Collect: its numbers plus its own mask, plus or minus a mask for each neighbour,
 modulo 2^64; the neighbours' masks cancel in the sum. Unmask: neighbours give the shares of the
 seeds of those who answered, and of the keys of those who did not, never both of one party.
@@ -11,13 +11,13 @@ seeds of those who answered, and of the keys of those who did not, never both of
 Two things are not Flower's. Its masks come from a Mersenne Twister seeded with 32 bits, which can
 be tried one after the other; here they are ChaCha20 output under the whole 256-bit key. And its
 quantisation rounds at random and clips again; here whole numbers are added as they are
-(`privacy.shares` says why).
+(see `secagg.distributed_noise`).
 
-Promise: a curator that follows the protocol, with fewer than `threshold` of a party's neighbours on
-its side, learns nothing but the sum over all who answered, and no sum of fewer than the party's
-`at_least`. A party answers one question to one set of parties only, so that two sums never differ
-by one party. Keys go through the curator's hands and are not certified: one that puts its own in
-their place is not defended against.
+Claim: a server that colludes with fewer than `threshold` of a party's neighbours learns nothing but
+the sum over all parties that answered, and no sum of fewer than the party's `at_least`. A party
+unmasks one request for one set of parties only, so that two sums never differ by one party.
+Assumption: the server follows the protocol. Keys pass through it and are not certified, so that a
+server that replaces them by its own is not defended against.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OutOfTurn(UserError):
 
 @dataclass
 class _Memory:
-    """What a party keeps between the stages of one sum; bytes as hexadecimal text."""
+    """A party's state between the stages of one sum; bytes as hexadecimal text."""
 
     session: str
     question: str
@@ -74,7 +74,7 @@ class _Memory:
 
 
 class SecAggClient:
-    """One party's side of one sum; everything it must not forget is in `folder`."""
+    """One party's side of one sum; its state between stages is in `folder`."""
 
     def __init__(self, folder: Path, party: int, session: str) -> None:
         self._folder, self._party, self._session = folder, party, session
@@ -118,7 +118,7 @@ class SecAggClient:
         return sealed
 
     def open_shares(self, question: str, sealed: Mapping[int, bytes]) -> None:
-        """Keep the shares that neighbours sent: before this party's numbers are worked out."""
+        """Store the shares of the neighbours, before this party's numbers are computed."""
         memory = self._memory()
         if memory.question != question or not memory.seed:
             raise OutOfTurn("this session is about another question, or keys were not shared")
@@ -170,7 +170,7 @@ class SecAggClient:
         return given
 
     def _pin(self, question: str, answered: list[int]) -> None:
-        """Answer this question to these parties, and never to others."""
+        """Bind this request to this set of parties, on disk, before anything is unmasked."""
         path = self._folder / f"summed-{question[:32]}.checkpoint"
         if path.exists():
             if json.loads(path.read_text(encoding="utf-8")) != answered:

@@ -1,26 +1,25 @@
-"""Noise in shares: each party adds a part of the noise, and only the sum is ever seen.
+"""Distributed noise: each party adds a share of the noise, and only the sum is revealed.
 
 Every party places its clipped sum on a common grid (a whole multiple of `FixedPointGrid.step`,
 rounded to the nearest), adds Gaussian noise of variance (sigma bound)^2 / shares, itself rounded
 to the grid, and sends whole numbers. These add up exactly, in any order and modulo 2^64, which is
 what secure aggregation can add.
 
-What it costs. One record changes one party's sum by at most `bound`, and what is placed on the grid
-by at most bound + step sqrt(n) in L2, for n numbers (each coordinate is rounded twice, by half a
-step at most); the noise is made for that larger bound, which is `FINENESS` times closer to `bound`
-than `bound` is long. Let y be the sum of the placed values, G the sum of the unrounded noise of
-`shares` parties, N that of their rounded noise. The event is that of the Gaussian y + G, because
-y + N is a randomised function of it up to an error that no float can hold: given G, the rounding
-errors G - N are distributed as uniform ones that add up to G modulo one step, which is (y + G)
-modulo one step; by Poisson summation their densities differ by a factor within
-1 +- 4 K exp(-2 pi^2 t^2 / K), for K parties of noise t steps each. `add_share` refuses
-t^2 < `SMOOTH` shares, so that the factor is within 1 +- 1e-800 for up to 1,000 parties a share.
-Noise of parties beyond `shares` is more noise. The normals themselves are those of `privacy.noise`;
-rounding takes away their least bits.
+Claim: one record changes one party's sum by at most `bound` in L2, and the sum on the grid by at
+most bound + step sqrt(n), for n numbers (each coordinate is rounded twice, by at most half a step).
+Noise is scaled to that larger bound, at most bound (1 + 1 / FINENESS). Let y be the sum of the
+placed values, G the sum of the unrounded noise of `shares` parties, N that of their rounded noise.
+The event is that of the Gaussian y + G, because y + N is a randomised function of it up to an error
+that no float can hold: given G, the rounding errors G - N are distributed as uniform ones that add
+up to G modulo one step, which is (y + G) modulo one step; by Poisson summation their densities
+differ by a factor within 1 +- 4 K exp(-2 pi^2 t^2 / K), for K parties of noise t steps each.
+`add_share` refuses t^2 < `SMOOTH` shares, so that the factor is within 1 +- 1e-800 for up to 1,000
+parties a share. Noise of parties beyond `shares` is more noise. The normals themselves are those of
+`privacy.noise`; rounding takes away their least bits.
 
-Who sees what. The curator, and the public, see sums of at least `shares` answers: the full noise. A
-curator that colludes with c of the parties takes their noise off: sqrt((shares - c) / shares) of
-the noise multiplier remains (`weakened`).
+Views: the server and the public receive sums of at least `shares` releases, with the full noise. A
+server that colludes with c of the parties subtracts their noise: sqrt((shares - c) / shares) of the
+noise multiplier remains (`weakened`).
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ LARGEST = 2.0**50  # of one party's numbers, so that thousands add up within 64 
 
 @dataclass(frozen=True)
 class FixedPointGrid:
-    """Whole multiples of `step`; `bound` is what a record moves a placed sum by, at most."""
+    """Whole multiples of `step`; `bound` is the L2 sensitivity of a sum on this grid."""
 
     step: float
     bound: float
 
     @staticmethod
     def of(bound: float, numbers: int) -> FixedPointGrid:
-        """The grid for a sum of `numbers` numbers that a record moves by `bound`: everybody can
-        work it out alike. The step is a power of two, so that placing and reading are exact."""
+        """The public grid for a sum of `numbers` numbers with L2 sensitivity `bound`. The step is a
+        power of two, so that scaling to the grid and back is exact."""
         step = 2.0 ** math.floor(math.log2(bound / (FINENESS * math.sqrt(numbers))))
         return FixedPointGrid(step, bound + step * math.sqrt(numbers))
 
@@ -86,16 +85,14 @@ def add_share(
             f"noise of multiplier {noise_multiplier:g} in {shares} shares is too little for the "
             "grid it is added on; use fewer parties or more noise"
         )
-    with_noise_placement = [grid.place(value) for value in values]
-    noise = [
-        torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in with_noise_placement
-    ]
-    return [v + n.long().reshape(v.shape) for v, n in zip(with_noise_placement, noise, strict=True)]
+    placed = [grid.place(value) for value in values]
+    noise = [torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in placed]
+    return [v + n.long().reshape(v.shape) for v, n in zip(placed, noise, strict=True)]
 
 
 def weakened(event: DpEvent, shares: int, colluding: int) -> DpEvent:
-    """`event` to a curator that knows the noise of `colluding` parties other than the one whose
-    record is looked for: that one's own share is always left."""
+    """`event` towards a server that holds the noise of `colluding` parties other than the one under
+    attack, whose own share always remains."""
     left = max(1, shares - colluding) / shares
     return from_json(_scaled(to_json(event), math.sqrt(left)))
 

@@ -1,4 +1,4 @@
-"""Masks and keys of secure aggregation: what both sides of `privacy.secure_sum` compute alike."""
+"""Masks of secure aggregation, computed by parties and server alike."""
 
 from __future__ import annotations
 

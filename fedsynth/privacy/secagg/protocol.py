@@ -1,8 +1,8 @@
-"""Sums over parties that the curator's method learns nothing about but the sum.
+"""Secure sums over parties: the messages of the protocol's stages.
 
-`ideal`: the simulation itself adds up, as a trusted third party would; the method sees the sum, but
-this process sees more. `secagg`: the parties mask what they send (`privacy.secure_sum`), and nobody
-sees more than the sum. Both give the same numbers to the bit, because whole numbers are added.
+`ideal`: the simulation adds up, as a trusted third party would; the method receives the sum alone,
+but this process holds more. `secagg`: the parties mask their releases (`secagg.client`), and the
+server learns the sum alone. Both give the same numbers to the bit, because whole numbers are added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGES = (SETUP, SHARE, COLLECT, UNMASK)
 _INNER = "asked/"  # before the names of the question's own arrays and numbers
 _KINDS = ("first key", "second key")
 
-AskEach = Callable[[Mapping[int, Request]], list[Release]]  # of those who are still there
+AskEach = Callable[[Mapping[int, Request]], list[Release]]  # releases of the parties left
 
 
 def added(answers: Sequence[Release]) -> dict[str, torch.Tensor]:
@@ -39,8 +39,18 @@ def added(answers: Sequence[Release]) -> dict[str, torch.Tensor]:
 def secure_sum(
     ask: AskEach, who: Sequence[int], question: Request, at_least: int, key: tuple[object, ...]
 ) -> tuple[dict[str, torch.Tensor], tuple[int, ...]]:
-    """The four stages at the curator: the sum, and whose answers are in it. `key` names the public
-    randomness that makes parties neighbours."""
+    """Run the four stages at the server.
+
+    Args:
+        ask: Sends one request per party and returns the releases of the parties that answer.
+        who: The parties.
+        question: The request whose releases are added up.
+        at_least: The fewest parties in a sum.
+        key: The key of the public randomness of the neighbour graph.
+
+    Returns:
+        The sum and the parties in it; no arrays if fewer than `at_least` answered.
+    """
     from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
 
     digest, session = question.digest(), os.urandom(16).hex()
@@ -101,8 +111,15 @@ def answer_in_stage(
     request: Request,
     answer: Callable[[Request], Release],
 ) -> Release:
-    """A party's side: what it answers in one of the stages. `answer` answers the question itself,
-    and `at_least` is how many parties' noise the party counts on."""
+    """One party's release in one of the stages.
+
+    Args:
+        folder: The party's directory for the protocol's state.
+        party: The party.
+        at_least: The fewest parties in a sum, by the party's own plan: its noise counts on them.
+        request: The request of the stage.
+        answer: Computes the release of the inner request.
+    """
     from fedsynth.privacy.secagg.client import SecAggClient
 
     question = str(request.numbers["question"])
@@ -143,7 +160,7 @@ def answer_in_stage(
 
 
 def _question(request: Request) -> Request:
-    """The question that is asked inside a stage."""
+    """The inner request of a stage."""
     numbers = {
         n.removeprefix(_INNER): v for n, v in request.numbers.items() if n.startswith(_INNER)
     }

@@ -1,4 +1,4 @@
-"""The curator's side of secure aggregation: who is whose neighbour, and the masks off the sum."""
+"""The server's side of secure aggregation: the neighbour graph, and the unmasking of the sum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsynth.privacy.secagg.masking import Keys, agreed_mask, flat, mask_of, un
 
 @dataclass(frozen=True)
 class NeighbourGraph:
-    """Who shares keys with whom: a public graph, in which everybody is a neighbour of himself."""
+    """The public graph of parties that share keys; each party is its own neighbour."""
 
     of: Mapping[int, tuple[int, ...]]
     threshold: int  # shares that open a secret: more than half, so that no two sets can
@@ -30,9 +30,9 @@ class NeighbourGraph:
         sides, three times the binary logarithm of the number of parties in all."""
         count = len(parties)
         if count <= 20:
-            everybody = tuple(sorted(parties))
+            everyone = tuple(sorted(parties))
             most = max(2, count // 2 + 1, min(2 * count // 3 + 1, at_least))
-            return NeighbourGraph(dict.fromkeys(everybody, everybody), most)
+            return NeighbourGraph(dict.fromkeys(everyone, everyone), most)
         side = int(np.ceil(1.5 * np.log2(count)))
         order = rng.permutation(np.array(sorted(parties)))
         near = {
@@ -51,8 +51,18 @@ def unmasked(
     public: Mapping[int, Keys],
     neighbours: NeighbourGraph,
 ) -> dict[str, torch.Tensor]:
-    """The sum of what the parties of `masked` masked. `given` is what parties gave for unmasking,
-    `dropped` are those who shared keys and sent nothing."""
+    """The sum of the masked arrays without their masks.
+
+    Args:
+        masked: The masked arrays per party.
+        given: Per party, the shares it gave for unmasking: of a seed (True) or of a key (False).
+        dropped: The parties that shared keys and sent no arrays.
+        public: The public keys per party.
+        neighbours: The neighbour graph.
+
+    Raises:
+        UserError: Too few shares of a secret were given, or they do not fit together.
+    """
     shape = next(iter(masked.values()))
     total = np.zeros(sum(value.numel() for value in shape.values()), np.uint64)
     for arrays in masked.values():

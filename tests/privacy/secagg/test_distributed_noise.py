@@ -77,7 +77,7 @@ def test_the_shares_add_up_to_the_whole_noise(shares):
 
 @pytest.mark.parametrize("deviation", [0.45, 0.6, 0.8])
 def test_rounding_errors_say_nothing_beyond_the_sum_modulo_one_step(deviation):
-    """The step of the argument in `privacy.shares`, where its error is still large enough to see:
+    """A step of the argument in `secagg.distributed_noise`, at noise so small that its error shows:
     of two parties, the density of the first rounding error given the sum, against a uniform one."""
     errors, whole = np.linspace(-0.5, 0.5, 21), np.arange(-40, 41)
     for total in (0.0, 0.3, 1.5, 2.9):
