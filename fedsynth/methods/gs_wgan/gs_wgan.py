@@ -139,7 +139,7 @@ class GSWGAN(Method[GSWGANConfig]):
         """Have critics warmed up; then, per round, step the generator along their gradients."""
         cfg, plan = ctx.config, ctx.plan
         stage, schedule = plan.stage, cfg.schedule(plan.stage)
-        key = (ctx.seed, self.name, stage.index)
+        key = plan.random_key(ctx.seed)
         net = new_generator(
             cfg.generator, cfg.depth, cfg.latent, len(stage.classes), stage.data, *key
         )

@@ -93,7 +93,7 @@ class DataLens(Method[DataLensConfig]):
         cfg, plan = ctx.config, ctx.plan
         parameters = DataLensParameters.of(cfg, plan.stage, plan.budget)
         seed = request.numbers.get("seed")
-        key = (seed, self.name, plan.stage.index, ctx.party)
+        key = plan.random_key(seed, ctx.party)
         folder = ctx.data.file("teachers.checkpoint").parent
 
         def compression(gradients: Tensor, number: int, first_teacher: int) -> Tensor:
@@ -127,7 +127,7 @@ class DataLens(Method[DataLensConfig]):
         """In each round, send images, sum the votes over parties, move the images by their sum."""
         cfg, plan = ctx.config, ctx.plan
         parameters = DataLensParameters.of(cfg, plan.stage, plan.budget)
-        key = (ctx.seed, self.name, plan.stage.index)
+        key = plan.random_key(ctx.seed)
         student = StudentGenerator(cfg, parameters, plan.stage, key, ctx.device)
         for number in ctx.rounds(parameters.rounds, student.state):
             total = aggregate_parties(

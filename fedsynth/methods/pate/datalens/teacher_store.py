@@ -111,7 +111,7 @@ class TeacherStore:
             return None
         except DamagedState as error:
             raise UserError(
-                f"party {self._party} cannot read what it kept of round {number} of datalens: the "
+                f"party {self._party} cannot read its journal of round {number} of datalens: the "
                 "file is damaged. Start the run anew."
             ) from error
 
@@ -121,14 +121,14 @@ class TeacherStore:
             return
         needed, free = self._ensemble.bytes, shutil.disk_usage(self._folder).free
         if needed > free:
-            _log.warning("no room on the disk for datalens's teachers: a crash costs all rounds")
+            _log.warning("no room on the disk for datalens's teachers: a crash repeats all rounds")
         else:
             self._save()
         ended = time.monotonic()
         self._due = ended + max(EVERY_SECONDS, SAVING_INTERVALS * (ended - begun))
 
     def _save(self) -> None:
-        """Write all teachers to one file; a crash leaves the one before untouched."""
+        """Write all teachers to one file; a crash leaves the previous snapshot untouched."""
         ensemble = self._ensemble
         content = {
             "rounds_done": ensemble.rounds_done,
@@ -140,7 +140,7 @@ class TeacherStore:
 
     @torch.no_grad()
     def _load(self) -> bool:
-        """Fill fresh teachers from the saved file; False where it is damaged or another's."""
+        """Load the snapshot; False if it is damaged or belongs to other teachers."""
         ensemble = self._ensemble
         try:
             content = read_state(self._saved, mapped=True)

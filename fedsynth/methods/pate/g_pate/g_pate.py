@@ -88,7 +88,7 @@ class GPate(Method[GPateConfig]):
         cfg, plan = ctx.config, ctx.plan
         parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
         seed, teachers = request.numbers["seed"], parameters.teachers[ctx.party]
-        public_key = (seed, self.name, plan.stage.index)
+        public_key = plan.random_key(seed)
         folder = ctx.data.file("teachers.checkpoint").parent
 
         def compression(gradients: Tensor, number: int, _first_teacher: int) -> Tensor:
@@ -121,7 +121,7 @@ class GPate(Method[GPateConfig]):
         """In each round, send images, average the answers, move the images along the directions."""
         cfg, plan = ctx.config, ctx.plan
         parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
-        key = (ctx.seed, self.name, plan.stage.index)
+        key = plan.random_key(ctx.seed)
         student = StudentGenerator(cfg, parameters, plan.stage, key, ctx.device)
         shapes = {"values": (parameters.images, cfg.projections)}
         for number in ctx.rounds(parameters.rounds, student.state):

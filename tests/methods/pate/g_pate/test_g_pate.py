@@ -34,7 +34,7 @@ def test_answers_are_middles_of_the_fullest_bins_where_enough_agree():
     assert confident_values(counts, torch.tensor([[7.0, 5.0]]), 10, cfg).tolist() == [[-0.5, 1.5]]
 
 
-def test_projections_are_fresh_every_round_and_the_same_for_everybody():
+def test_projections_differ_per_round_and_are_public():
     one, again, other = (projection(50, 3, "key", number) for number in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.allclose(one, other)
