@@ -109,7 +109,7 @@ def jobs_of(out: Path) -> list[Job]:
 
 def all_paid(out: Path) -> None:
     for job in jobs_of(out):
-        tiny.released_is_paid_for(job)
+        tiny.assert_releases_are_charged(job)
 
 
 def test_killed_workers_change_nothing(undisturbed, tmp_path):

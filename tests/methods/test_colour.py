@@ -1,5 +1,4 @@
-"""Every method for images on colour images of 32 pixels, which ten parties hold by class, one each:
-it releases them, or says why not."""
+"""Tests of every image method on 32 x 32 colour images, with one class at each of ten parties."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from fedsynth.methods.registry import all_methods
 
 COLOUR = ScenarioConfig(data="made_colour", parties=10, stages="together", holdout=1000)
 DATA = datasets.find("made_colour").info
-GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}  # their sketch is of grey images
+GREY_ONLY = {"sketch_teach", "sketch_teach_joint"}
 
 
 def colour_job(name, out):
@@ -27,7 +26,7 @@ def colour_job(name, out):
 
 
 @pytest.mark.parametrize("name", able(DATA))
-def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path):
+def test_a_method_releases_colour_images_that_can_be_evaluated(name, here, tmp_path):
     job = colour_job(name, tmp_path / "run")
     assert all(len(info.class_counts) == 1 for info in job.plan(0).stage.parties)
     run = tiny.release_and_judge([job], here)
@@ -45,8 +44,8 @@ def test_a_method_releases_colour_images_that_can_be_judged(name, here, tmp_path
     assert not torch.allclose(channels[0], channels[1], atol=1e-3), "grey, not coloured"
 
 
-def test_a_method_for_grey_images_says_so_and_which_others_can(tmp_path):
-    for_images = {name for name, some in all_methods().items() if DataKind.IMAGE in some.kinds}
+def test_a_method_for_grey_images_is_refused_with_the_methods_that_can(tmp_path):
+    for_images = {name for name, m in all_methods().items() if DataKind.IMAGE in m.kinds}
     assert for_images - set(able(DATA)) == GREY_ONLY
     for name in GREY_ONLY:
         with pytest.raises(UserError, match=f"method={name} cannot .*have 3x32x32.* psg,"):

@@ -1,4 +1,4 @@
-"""What every method promises, tried on every method there is: drop one in and it is tested."""
+"""The contract of methods, tested on every method that is found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_runs as tiny
 import torch
-from contract_cases import CASES, Case, each_case, each_case_of_many, each_method, stages_of
+from contract_cases import CASES, Case, each_case, each_method, each_of_fewer_cases, stages_of
 from instruments import Crash, Fuse
 
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
@@ -33,27 +33,27 @@ AUTO = "auto"
 
 
 @pytest.fixture(scope="session")
-def undisturbed(here, tmp_path_factory) -> Callable[..., tuple[Job, dict[str, bytes]]]:
-    """All releases of a case, made in this process: the job and what it left."""
-    made: dict[str, tuple[Job, dict[str, bytes]]] = {}
+def reference_run(here, tmp_path_factory) -> Callable[..., tuple[Job, dict[str, bytes]]]:
+    """Runs a case in this process, once: the job and its output files."""
+    runs: dict[str, tuple[Job, dict[str, bytes]]] = {}
 
     def run(case: Case) -> tuple[Job, dict[str, bytes]]:
-        if str(case) not in made:
+        if str(case) not in runs:
             job = case.job(tmp_path_factory.mktemp(case.name) / "run")
-            torch.manual_seed(len(made))
-            np.random.seed(len(made))
-            random.seed(len(made))
+            torch.manual_seed(len(runs))
+            np.random.seed(len(runs))
+            random.seed(len(runs))
             before = global_randomness()
             tiny.release(job, here)
             assert global_randomness() == before, "a run drew from a global generator"
-            made[str(case)] = job, tiny.outputs(job.out)
-        return made[str(case)]
+            runs[str(case)] = job, tiny.outputs(job.out)
+        return runs[str(case)]
 
     return run
 
 
 def global_randomness() -> tuple[object, ...]:
-    """The state of every generator that is shared by everybody in a process."""
+    """The state of all global random generators."""
     state = np.random.get_state(legacy=True)
     return torch.get_rng_state().tolist(), state[1].tolist(), state[2], random.getstate()
 
@@ -62,25 +62,29 @@ def global_randomness() -> tuple[object, ...]:
 
 
 @each_method
-def test_settings_are_frozen_documented_and_within_their_own_limits(name):
-    some = method(name)
-    assert some.name == name
-    assert some.summary
-    assert "\n" not in some.summary
-    defaults = build(some.Config, {})
-    assert build(some.Config, dataclasses.asdict(defaults)) == defaults
-    for key, default, about in describe(some.Config):
+def test_settings_are_frozen_documented_and_within_their_limits(name):
+    method_impl = method(name)
+    assert method_impl.name == name
+    assert method_impl.summary
+    assert "\n" not in method_impl.summary
+    defaults = build(method_impl.Config, {})
+    assert build(method_impl.Config, dataclasses.asdict(defaults)) == defaults
+    for key, default, about in describe(method_impl.Config):
         assert about, f"{name}.{key} has no documentation"
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(defaults, key, default)
-    assert set(some.presets) <= {*PRESETS, "test"}
+    assert set(method_impl.presets) <= set(PRESETS)
     for preset in PRESETS:
-        assert isinstance(build(some.Config, some.presets.get(preset, {})), some.Config)
-    assert build(some.Config, some.presets.get("paper", {})) == defaults, "defaults are the paper's"
+        assert isinstance(
+            build(method_impl.Config, method_impl.presets.get(preset, {})), method_impl.Config
+        )
+    assert build(method_impl.Config, method_impl.presets.get("paper", {})) == defaults, (
+        "defaults are the paper's"
+    )
 
 
 @each_case
-def test_a_plan_reads_no_data_and_is_always_the_same(case, monkeypatch, tmp_path):
+def test_a_plan_reads_no_data_and_is_deterministic(case, monkeypatch, tmp_path):
     def refuse(*_: object) -> None:
         raise AssertionError("data was read")
 
@@ -96,22 +100,22 @@ def test_a_plan_reads_no_data_and_is_always_the_same(case, monkeypatch, tmp_path
         assert plan.method == case.name
         assert [p.party for p in plan.parties] == [f.party for f in plan.stage.parties]
         assert [p.records for p in plan.parties] == [f.records for f in plan.stage.parties]
-        for share in plan.parties:
-            assert 0 < share.sampling_rate <= 1
-            assert share.steps >= 1
-            assert share.bytes_up > 0
-            assert all(flatten(event) for event in share.views.values())
-            assert job.method_impl.private == (share.noise_multiplier > 0)
+        for party_plan in plan.parties:
+            assert 0 < party_plan.sampling_rate <= 1
+            assert party_plan.steps >= 1
+            assert party_plan.bytes_up > 0
+            assert all(flatten(event) for event in party_plan.views.values())
+            assert job.method_impl.private == (party_plan.noise_multiplier > 0)
 
 
 @each_method
-def test_a_plan_stays_within_the_budget_and_uses_it(name, tmp_path):
-    """The noise is not wasted: what is planned costs nearly what is allowed."""
-    for world in tiny.worlds(name):
-        job = tiny.tiny_job(name, tmp_path, world, accounting="pld")
+def test_a_plan_uses_at_least_nine_tenths_of_the_budget(name, tmp_path):
+    """Otherwise it would add more noise than needed."""
+    for scenario in tiny.scenarios_of(name):
+        job = tiny.tiny_job(name, tmp_path, scenario, accounting="pld")
         costs = []
-        for share in job.plan(0).parties:
-            costs.append(epsilon(share.event, job.budget.delta, job.budget.accounting))
+        for party_plan in job.plan(0).parties:
+            costs.append(epsilon(party_plan.event, job.budget.delta, job.budget.accounting))
         assert max(costs) <= job.budget.epsilon * (1 + SLACK)
         assert max(costs) > 0.9 * min(job.budget.epsilon, 1e9)
 
@@ -120,13 +124,13 @@ def test_a_plan_stays_within_the_budget_and_uses_it(name, tmp_path):
 
 
 @each_case
-def test_the_ledger_of_every_party_is_the_plan(case, undisturbed):
-    job, _ = undisturbed(case)
+def test_the_ledger_of_each_party_matches_the_plan(case, reference_run):
+    job, _ = reference_run(case)
     for stage in stages_of(job):
-        for share in job.plan(stage).parties:
-            entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
-            mine = [entry for entry in entries if entry.stage == stage]
-            assert flatten(total(mine)) == flatten(share.event)
+        for party_plan in job.plan(stage).parties:
+            entries = read_entries(job.party_folder(party_plan.party) / "ledger.jsonl")
+            of_stage = [entry for entry in entries if entry.stage == stage]
+            assert flatten(total(of_stage)) == flatten(party_plan.event)
             spent = epsilon(total(entries), job.budget.delta, job.budget.accounting)
             if job.method_impl.private:
                 assert spent <= job.budget.epsilon * (1 + SLACK)
@@ -136,8 +140,8 @@ def test_the_ledger_of_every_party_is_the_plan(case, undisturbed):
 
 
 @each_case
-def test_outcomes_are_finite_and_of_the_right_form(case, undisturbed):
-    job, _ = undisturbed(case)
+def test_outcomes_are_finite_and_have_the_right_shape(case, reference_run):
+    job, _ = reference_run(case)
     run = RunDirectory(Path(job.out))
     for stage in stages_of(job):
         this_stage = job.plan(stage).stage
@@ -155,10 +159,12 @@ def test_outcomes_are_finite_and_of_the_right_form(case, undisturbed):
 
 
 @each_method
-def test_another_noise_seed_gives_another_release(name, here, undisturbed, tmp_path):
-    """Without noise, as in the references, it gives the same."""
+def test_another_noise_seed_gives_another_release_of_private_methods(
+    name, here, reference_run, tmp_path
+):
+    """References have no noise and give the same."""
     case = Case(name, "in_turn")
-    _, first = undisturbed(case)
+    _, first = reference_run(case)
     job = case.job(tmp_path / "run", noise_seed=8)
     tiny.release(job, here)
     other = tiny.outputs(job.out)
@@ -167,37 +173,39 @@ def test_another_noise_seed_gives_another_release(name, here, undisturbed, tmp_p
     assert all((first[file] != other[file]) == job.method_impl.private for file in archives)
 
 
-def one_share(case: Case) -> bool:
-    """The share of a party that is alone is all of the noise: the same as at the party."""
-    return case.world == "in_turn" and case.changes.get("noise_at") == "distributed"
+def has_one_share(case: Case) -> bool:
+    """Whether a stage has a single party, whose share is all of the noise."""
+    return case.scenario == "in_turn" and case.changes.get("noise_at") == "distributed"
 
 
 def alternatives(case: Case) -> list[Case]:
-    """What a choice must differ from: the default; the other choices, where the default is to pick
-    one of them by the data or the machine."""
+    """The cases whose output must differ: the default, or all other choices if the default selects
+    one of them automatically."""
     ((name, _),) = case.changes.items()
     if getattr(method(case.name).Config(), name) != AUTO:
-        return [Case(case.name, case.world)]
-    alike = (c for c in CASES if (c.name, c.world) == (case.name, case.world))
+        return [Case(case.name, case.scenario)]
+    alike = (c for c in CASES if (c.name, c.scenario) == (case.name, case.scenario))
     return [other for other in alike if name in other.changes and other != case]
 
 
-CHOICES = [c for c in CASES if c.changes and not one_share(c) and AUTO not in c.changes.values()]
+CHOICES = [
+    c for c in CASES if c.changes and not has_one_share(c) and AUTO not in c.changes.values()
+]
 
 
 @pytest.mark.parametrize("case", CHOICES, ids=str)
-def test_every_choice_makes_a_difference(case, undisturbed):
-    """A setting without an effect is a trap."""
-    found = undisturbed(case)[1]
-    assert all(found != undisturbed(other)[1] for other in alternatives(case))
+def test_every_choice_changes_the_output(case, reference_run):
+    """A setting without an effect would mislead."""
+    found = reference_run(case)[1]
+    assert all(found != reference_run(other)[1] for other in alternatives(case))
 
 
 # Crashes
 
 
 @pytest.fixture
-def saved_every_round(monkeypatch) -> None:
-    """Checkpoints after every round, not every ten seconds."""
+def checkpoint_every_round(monkeypatch) -> None:
+    """Checkpoint after every round instead of every ten seconds."""
 
     def rounds(*arguments: Any, **named: Any) -> Iterator[int]:
         return checkpoint.rounds(*arguments, **named, every_seconds=0)
@@ -206,11 +214,11 @@ def saved_every_round(monkeypatch) -> None:
     monkeypatch.setattr(private_module, "rounds", rounds)
 
 
-@pytest.mark.usefixtures("saved_every_round")
-@each_case_of_many
-def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path):
-    """Two crashes one after the other, at moments drawn anew for every case."""
-    _, expected = undisturbed(case)
+@pytest.mark.usefixtures("checkpoint_every_round")
+@each_of_fewer_cases
+def test_crashes_change_no_output(case, here, reference_run, tmp_path):
+    """Two crashes one after the other, at times drawn per case."""
+    _, expected = reference_run(case)
     with pytest.MonkeyPatch.context() as patch:
         fuse = Fuse(patch)
         tiny.release(case.job(tmp_path / "whole"), here)
@@ -222,7 +230,7 @@ def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path
             try:
                 tiny.release(job, here)
             except Crash:
-                tiny.released_is_paid_for(job)
+                tiny.assert_releases_are_charged(job)
     tiny.release(job, here)
     assert tiny.outputs(job.out) == expected
 
@@ -230,18 +238,20 @@ def test_a_crash_at_any_moment_changes_nothing(case, here, undisturbed, tmp_path
 # Engines
 
 
-@each_case_of_many
-def test_one_worker_equals_two_and_none(case, undisturbed, one_worker, two_workers, tmp_path):
-    _, expected = undisturbed(case)
-    engines = (one_worker, two_workers) if case.world == "together" else (two_workers,)
+@each_of_fewer_cases
+def test_the_output_does_not_depend_on_the_number_of_workers(
+    case, reference_run, one_worker, two_workers, tmp_path
+):
+    _, expected = reference_run(case)
+    engines = (one_worker, two_workers) if case.scenario == "together" else (two_workers,)
     for engine in engines:
         job = case.job(tmp_path / str(engine.workers))
         tiny.release(job, engine)
         assert tiny.outputs(job.out) == expected
 
 
-def test_whole_runs_are_the_same_on_all_engines(here, two_workers, tmp_path):
-    """With evaluation, books and the merged ledger: one method of each kind, side by side."""
+def test_whole_runs_are_equal_on_all_engines(here, two_workers, tmp_path):
+    """With evaluation, metrics and the merged ledger: one method of each kind at the same time."""
     found = []
     for engine in (here, two_workers):
         out = tmp_path / str(len(found))

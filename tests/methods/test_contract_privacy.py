@@ -1,4 +1,4 @@
-"""What every private method promises: no record goes another way than through the mechanisms."""
+"""The privacy contract of methods: records affect releases through mechanisms only."""
 
 from __future__ import annotations
 
@@ -27,58 +27,60 @@ from fedsynth.storage.run_directory import RunDirectory
 def run_with(
     records_of: Callable[[Records, int], Records], job: Job, engine: Any, patch: pytest.MonkeyPatch
 ) -> dict[str, bytes]:
-    """A run in which the parties hold other records than everybody believes."""
+    """The releases of a run in which parties hold other records than planned."""
     patch.setattr(
         client_session,
         "party_records",
-        lambda world, party: records_of(party_records(world, party), party),
+        lambda scenario, party: records_of(party_records(scenario, party), party),
     )
     tiny.release(job, engine)
     return {k: v for k, v in tiny.outputs(job.out).items() if k.endswith(".npz")}
 
 
 @each_private_case
-def test_a_record_moves_no_mechanism_beyond_its_bound_and_goes_no_other_way(
+def test_a_record_changes_mechanisms_within_their_bounds_and_nothing_else(
     case, here, tmp_path, monkeypatch
 ):
-    """Every mechanism of an adaptive run, under neighbouring data and the same past: what the noise
-    is added to moves by at most the bound that the noise was made for. With the mechanisms' answers
-    held fixed, the releases do not change, even if all data does: there is no other way out."""
+    """All mechanisms of an adaptive run, on neighbouring data and with the same earlier outputs.
+
+    The values before noise change by at most the bound that the noise is scaled to. With the
+    outputs of the mechanisms held fixed, releases do not change even if all data does, so records
+    affect them in no other way."""
     transcript = Transcript(monkeypatch)
-    first = run_with(as_they_are, case.job(tmp_path / "a"), here, monkeypatch)
+    first = run_with(unchanged, case.job(tmp_path / "a"), here, monkeypatch)
     known = transcript.replay()
-    assert run_with(one_less, case.job(tmp_path / "b"), here, monkeypatch) == first
+    assert run_with(without_last_record, case.job(tmp_path / "b"), here, monkeypatch) == first
     assert set(transcript.before) == set(known.before)
-    moves = []
+    changes = []
     for purpose, values in transcript.before.items():
         squares = [((a - b) ** 2).sum() for a, b in zip(values, known.before[purpose], strict=True)]
-        moves.append(float(torch.stack(squares).sum().sqrt()) / transcript.bound[purpose])
-    assert max(moves) <= 1 + 1e-3
-    assert max(moves) > 1e-3, "the record that was left out did not count at all"
+        changes.append(float(torch.stack(squares).sum().sqrt()) / transcript.bound[purpose])
+    assert max(changes) <= 1 + 1e-3
+    assert max(changes) > 1e-3, "the record that was left out had no effect"
     if not case.changes:
         transcript.replay()
-        assert run_with(all_others, case.job(tmp_path / "c"), here, monkeypatch) == first
+        assert run_with(inverted, case.job(tmp_path / "c"), here, monkeypatch) == first
     assert not any(isinstance(part, _BatchNorm) for m in transcript.models for part in m.modules())
 
 
-def as_they_are(records: Records, _party: int) -> Records:
-    """The records of everybody."""
+def unchanged(records: Records, _party: int) -> Records:
+    """The records as they are."""
     return records
 
 
-def one_less(records: Records, party: int) -> Records:
+def without_last_record(records: Records, party: int) -> Records:
     """Party 0 without its last record."""
     return Records(records.images[:-1], records.labels[:-1]) if party == 0 else records
 
 
-def all_others(records: Records, _party: int) -> Records:
-    """Other images at every party."""
+def inverted(records: Records, _party: int) -> Records:
+    """Inverted images at every party."""
     largest = 255 if records.images.dtype == torch.uint8 else 1
     return Records(largest - records.images, records.labels)
 
 
 @pytest.mark.parametrize("case", [case for case in PLAIN if case.name in PRIVATE], ids=str)
-def test_a_party_with_a_smaller_budget_refuses_and_nothing_is_released(
+def test_a_party_with_a_smaller_budget_refuses_and_there_is_no_release(
     case, here, tmp_path, monkeypatch
 ):
     job = case.job(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Sizes a method's networks cannot handle are refused by its plan: nothing has been spent then."""
+"""Plans refuse image sizes that a method's networks cannot handle, before anything is charged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedsynth.methods.registry import method
 BUDGET = Budget(10.0, 1e-3)
 
 
-def a_task(height: int, width: int) -> Stage:
+def stage(height: int, width: int) -> Stage:
     info = PartyInfo(0, 400, {0: 200, 1: 200})
     data = DatasetInfo("odd", (1, height, width), 2, (0.5,), (0.25,))
     return Stage(data, 0, 1, (info,), (0, 1), (0, 1))
@@ -29,15 +29,18 @@ def a_task(height: int, width: int) -> Stage:
     ],
 )
 def test_an_impossible_size_is_refused_by_the_plan(name, size):
-    some = method(name)
+    method_impl = method(name)
     with pytest.raises(UserError, match=f"{size[0]}x{size[1]}"):
-        some.plan(some.Config(), a_task(*size), BUDGET)
+        method_impl.plan(method_impl.Config(), stage(*size), BUDGET)
 
 
 @pytest.mark.parametrize(
-    ("name", "few"),
+    ("name", "settings"),
     [("dp_merf", {}), ("ndpdc", {"iterations": 2}), ("psg_prior", {"runs": 1, "batches": 1})],
 )
-def test_other_sizes_are_planned(name, few):
-    some = method(name)
-    assert some.plan(some.Config(**few), a_task(32, 32), BUDGET).parties[0].bytes_up > 0
+def test_other_sizes_are_planned(name, settings):
+    method_impl = method(name)
+    assert (
+        method_impl.plan(method_impl.Config(**settings), stage(32, 32), BUDGET).parties[0].bytes_up
+        > 0
+    )

@@ -1,5 +1,4 @@
-"""Parties that hold less than was planned for: what leaves them must not show it by its form, and
-an empty class is noise like any other."""
+"""Tests of parties that hold fewer classes than planned: the form of releases must not show it."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ DATA = datasets.find("shapes").info
 PRIVATE = [name for name in able(DATA) if all_methods()[name].private]
 
 
-def forms(job) -> list[object]:
-    """What everybody sees of the releases without looking into them."""
+def shapes(job) -> list[object]:
+    """The shapes of all releases."""
     seen = []
     run = RunDirectory(Path(job.out))
     for stage in range(len(scenario_stages(job.scenario))):
@@ -42,26 +41,26 @@ def forms(job) -> list[object]:
     return seen
 
 
-def less(world, party):
-    """Party 0 without its first two classes, party 1 without anything."""
-    records = party_records(world, party)
+def with_missing_classes(scenario, party):
+    """Party 0 without its first two classes, and party 1 without records."""
+    records = party_records(scenario, party)
     lost = torch.unique(records.labels)[: 2 if party == 0 else None]
     kept = ~torch.isin(records.labels, lost)
     return Records(records.images[kept], records.labels[kept])
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_classes_that_are_not_there_and_a_party_without_records_release_noise(
+def test_missing_classes_and_an_empty_party_change_no_shape_and_no_cost(
     name, here, tmp_path, monkeypatch
 ):
-    """They answer as if nothing were, and pay the same."""
+    """Shapes and ledgers are those of parties with all classes."""
     job = tiny.tiny_job(name, tmp_path / "all")
-    other = dataclasses.replace(job, out=str(tmp_path / "less"))
+    other = dataclasses.replace(job, out=str(tmp_path / "missing"))
     assert all(len(stage.parties[0].class_counts) > 2 for stage in scenario_stages(job.scenario))
     tiny.release(job, here)
-    monkeypatch.setattr(client_session, "party_records", less)
+    monkeypatch.setattr(client_session, "party_records", with_missing_classes)
     tiny.release(other, here)
-    assert forms(other) == forms(job)
+    assert shapes(other) == shapes(job)
     for party in range(job.scenario.parties):
         ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
         spent = [flatten(total(entries)) for entries in ledgers]

@@ -1,4 +1,4 @@
-"""Methods are found by their files, and only those that are needed are imported."""
+"""Tests that methods are found by their files and imported only if needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsynth.methods.registry import all_methods, is_method, method, method_nam
 PLAN = """
 import sys
 from fedsynth.cli.run import main
-code = main(["--plan", "method=dp_sgd", "epsilon=10", "data=shapes", "options=", "accounting=rdp"])
+code = main(["--plan", "method=ldpdc", "epsilon=10", "data=shapes", "options=", "accounting=rdp"])
 print(*sorted(name for name in sys.modules if name.startswith("fedsynth.methods.")), sep="\\n")
 sys.exit(code)
 """
@@ -41,7 +41,7 @@ def test_a_plan_imports_no_other_method():
     )
     imported = {line for line in result.stdout.splitlines() if line.startswith("fedsynth.methods.")}
     modules = {source.module for source in registry._of_package().values()}
-    assert imported & modules == {"fedsynth.methods.dp_sgd.sequential"}
+    assert imported & modules == {"fedsynth.methods.dpdc.ldpdc"}
 
 
 def test_the_source_of_a_method_is_read_and_not_run(tmp_path, monkeypatch):

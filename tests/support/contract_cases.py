@@ -1,4 +1,4 @@
-"""Every method in every world and with every choice: what the contract is tried on."""
+"""The cases of the contract tests: every method in every scenario and with every choice."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.registry import all_methods
 
-IN_SHARES = {
-    "noise_at": "distributed"
-}  # one party alone has all shares, so this needs parties together
+DISTRIBUTED_NOISE = {"noise_at": "distributed"}  # needs several parties in a stage
 NAMES = list(all_methods())
 PRIVATE = [name for name in NAMES if all_methods()[name].private]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method in a world, with its usual settings or with one choice made otherwise."""
+    """A method in a scenario, with its tiny settings or with one choice changed."""
 
     name: str
-    world: str
+    scenario: str
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "-".join([self.name, self.world, *map(str, self.changes.values())])
+        return "-".join([self.name, self.scenario, *map(str, self.changes.values())])
 
     def job(self, out: Path, noise_seed: int = 7) -> Job:
         """The tiny job of this case."""
-        return tiny.tiny_job(self.name, out, self.world, self.changes, noise_seed=noise_seed)
+        return tiny.tiny_job(self.name, out, self.scenario, self.changes, noise_seed=noise_seed)
 
 
 CASES = [
-    *(Case(name, world) for name in NAMES for world in tiny.worlds(name)),
+    *(Case(name, scenario) for name in NAMES for scenario in tiny.scenarios_of(name)),
     *(Case(name, "in_turn", changes) for name in NAMES for changes in tiny.variants(name)),
-    *(Case(name, "together", IN_SHARES) for name in NAMES if IN_SHARES in tiny.variants(name)),
+    *(
+        Case(name, "together", DISTRIBUTED_NOISE)
+        for name in NAMES
+        if DISTRIBUTED_NOISE in tiny.variants(name)
+    ),
 ]
 PLAIN = [case for case in CASES if not case.changes]
-OF_MANY = [case for case in CASES if case.world != "in_turn" or not case.changes]
+FEWER_CASES = [case for case in CASES if case.scenario != "in_turn" or not case.changes]
 
 each_method = pytest.mark.parametrize("name", NAMES)
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
-each_case_of_many = pytest.mark.parametrize("case", OF_MANY, ids=str)
+each_of_fewer_cases = pytest.mark.parametrize("case", FEWER_CASES, ids=str)
 each_private_case = pytest.mark.parametrize(
     "case", [case for case in CASES if case.name in PRIVATE], ids=str
 )

@@ -1,4 +1,4 @@
-"""Tiny runs on the made-up data set: what the tests of the whole house share."""
+"""Tiny runs on toy data, shared by many tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from fedsynth.storage.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
 
-# Usual names of settings, and the values that make a run tiny. A method that needs another tiny
-# setting names it in `presets["test"]`, which no command line can ask for.
+# Settings that many methods share, with values that make a run tiny.
 SHRINK: Mapping[str, Any] = {
     "width": 4,
     "spc": 2,
@@ -45,9 +44,63 @@ SHRINK: Mapping[str, Any] = {
     "features": 16,
 }
 
-# 400 training records: two parties one after the other with five classes each, or three parties at
-# once with a bit of everything. For methods that can, two parties with a table.
-WORLDS = {
+# The other settings that make single methods tiny.
+TINY: Mapping[str, Mapping[str, Any]] = {
+    "datalens": {
+        "teachers": 120,
+        "entries": 20,
+        "batch": 3,
+        "channels": 1,
+        "hidden": 4,
+        "latent": 3,
+        "generator_hidden": 4,
+        "generator_channels": 2,
+        "sketch_rows": 3,
+        "sketch_columns": 50,
+        "teacher_steps": 2,
+        "pretraining": 4,
+        "clip": 0.01,
+        "beta": 0.1,
+    },
+    "dp_cgan": {"hidden": 8, "latent": 4},
+    "dp_gan": {"hidden": 16, "latent": 4, "batch": 8, "learning_rate": 0.001, "critic_steps": 1},
+    "dp_hp": {"order": 3, "product_order": 2, "pairs": 4},
+    "dp_kernel": {"images": 3, "min_length_scale": 4.0, "length_scales": 2, "learning_rate": 0.001},
+    "dp_merf_ae": {"ae_hidden": 4, "ae_latent": 3, "ae_steps": 3, "ae_batch": 60},
+    "dp_ntk": {"hidden": 5},
+    "dp_sinkhorn": {"depth": 8, "images": 6, "learning_rate": 0.001},
+    "g_pate": {
+        "teachers": 120,
+        "projections": 3,
+        "bins": 4,
+        "batch": 3,
+        "channels": 1,
+        "hidden": 4,
+        "latent": 3,
+        "generator_hidden": 4,
+        "generator_channels": 2,
+        "threshold": 0.1,
+        "rounds": 3,
+        "pretraining": 3,
+    },
+    "gs_wgan": {
+        "subsets": 4,
+        "per_round": 2,
+        "batch": 4,
+        "critic_steps": 2,
+        "warm_steps": 2,
+        "depth": 8,
+        "learning_rate": 0.01,
+        "keep": False,
+    },
+    "pate_gan": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
+    "sketch_teach": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
+    "sketch_teach_joint": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
+}
+
+# 400 training records: two parties in turn with five classes each, three parties together with all
+# classes each, and two parties together with a table.
+SCENARIOS = {
     "in_turn": ScenarioConfig(data="shapes", parties=2, holdout=1600),
     "together": ScenarioConfig(
         data="shapes", partition="iid", parties=3, stages="together", holdout=1600
@@ -56,29 +109,29 @@ WORLDS = {
         data="made_table", partition="iid", parties=2, stages="together", holdout=1600
     ),
 }
-KINDS = {"in_turn": DataKind.IMAGE, "together": DataKind.IMAGE, "table": DataKind.TABLE}
+DATA_KINDS = {"in_turn": DataKind.IMAGE, "together": DataKind.IMAGE, "table": DataKind.TABLE}
 EVALUATION = {
     DataKind.IMAGE: EvaluationConfig(width=4, nets=1, max_images=50),
     DataKind.TABLE: EvaluationConfig(classifier="mlp", nets=1, max_images=50),
 }
 
 
-def worlds(name: str) -> list[str]:
-    """The worlds whose kind of data a method can release."""
-    return [world for world, kind in KINDS.items() if kind in method(name).kinds]
+def scenarios_of(name: str) -> list[str]:
+    """The scenarios with a kind of data that a method can release."""
+    return [scenario for scenario, kind in DATA_KINDS.items() if kind in method(name).kinds]
 
 
 def tiny_settings(some: Method, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All settings of a method, shrunk by their names."""
+    """All settings of a method, with tiny values."""
     fields = {f.name: f.default for f in dataclasses.fields(some.Config)}
     shrunk = {name: SHRINK.get(name, default) for name, default in fields.items()}
-    return {**shrunk, **some.presets.get("test", {}), **(changes or {})}
+    return {**shrunk, **TINY.get(some.name, {}), **(changes or {})}
 
 
 def tiny_job(
     name: str,
     out: Path,
-    world: str = "in_turn",
+    scenario: str = "in_turn",
     changes: Mapping[str, Any] | None = None,
     *,
     seed: int = 0,
@@ -86,7 +139,7 @@ def tiny_job(
     accounting: str = "rdp",
     plugins: tuple[str, ...] = (),
 ) -> Job:
-    """A job small enough to run in a fraction of a second; Renyi accounting is the quick one."""
+    """A job that runs in a fraction of a second; Renyi accounting is the fastest."""
     some = method(name)
     epsilon = 10.0 if some.private else float("inf")
     return Job(
@@ -94,8 +147,8 @@ def tiny_job(
         tiny_settings(some, changes),
         Budget(epsilon, 1e-3, accounting=accounting),
         seed,
-        WORLDS[world],
-        EVALUATION[KINDS[world]],
+        SCENARIOS[scenario],
+        EVALUATION[DATA_KINDS[scenario]],
         str(out),
         noise_seed,
         plugins=plugins,
@@ -103,7 +156,7 @@ def tiny_job(
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """The changes that try every choice of a method once, away from its default."""
+    """One change of settings per choice of a method that is not its default."""
     fields = dataclasses.fields(all_methods()[name].Config)
     return [
         {f.name: choice}
@@ -114,7 +167,7 @@ def variants(name: str) -> list[dict[str, Any]]:
 
 
 def release(job: Job, engine: Engine) -> None:
-    """Make all releases of a job, as a process does that has just been started."""
+    """Make all releases of a job, with nothing cached from earlier jobs."""
     forget()
     RunDirectory.create(job.out) if not Path(job.out).exists() else None
     engine.run(job.text(), job.scenario.parties)
@@ -123,7 +176,7 @@ def release(job: Job, engine: Engine) -> None:
 def release_and_judge(
     jobs: Sequence[Job], engine: Engine, extensions: Sequence[StageExtension] = ()
 ) -> RunDirectory:
-    """Run jobs to their end, with evaluation and books."""
+    """Run jobs to their end, with evaluation and metrics."""
     forget()
     run = RunDirectory.create(jobs[0].out)
     with Progress(silent=True) as progress:
@@ -144,12 +197,12 @@ def released_sets(
 
 
 def forget() -> None:
-    """Forget what a process keeps of its parties."""
+    """Forget what this process caches of parties."""
     client_session.forget_parties()
 
 
 def outputs(out: Path | str) -> dict[str, bytes]:
-    """Everything that must not depend on engines, workers, crashes or the time of day."""
+    """The files that must not depend on engines, workers, crashes or time, by path."""
     out = Path(out)
     patterns = ("releases/**/*", "disclosed/**/*", "parties/**/ledger.jsonl", "ledger.jsonl")
     found = {
@@ -162,8 +215,8 @@ def outputs(out: Path | str) -> dict[str, bytes]:
     return found
 
 
-def released_is_paid_for(job: Job) -> None:
-    """Whatever is on disk as a release stands in the ledgers with all its cost."""
+def assert_releases_are_charged(job: Job) -> None:
+    """The ledgers hold the whole cost of every release on disk."""
     run = RunDirectory(Path(job.out))
     for stage in range(len(scenario_stages(job.scenario))):
         if run.has_release(job.name, stage + 1):

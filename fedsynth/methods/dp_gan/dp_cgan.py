@@ -86,7 +86,6 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     Config = DPCGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"hidden": 8, "latent": 4},
         "smoke": {"steps": 300, "spc": 200},
         "laptop": {"steps": 5000, "spc": 1000},
         "paper": {},

@@ -81,7 +81,6 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     Config = DPGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"hidden": 16, "latent": 4, "batch": 8, "learning_rate": 1e-3, "critic_steps": 1},
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
         "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "learning_rate": 5e-4},
         "paper": {},

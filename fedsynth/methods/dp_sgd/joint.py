@@ -1,47 +1,44 @@
-"""Joint DP-SGD: the curator owns one model, and every step goes by the gradients of all parties.
+"""Joint DP-SGD: the server trains one model on the gradients of all parties.
 
-DP-FedSGD. In each round a party returns the clipped gradient sum of its own Poisson sample, and the
-curator takes a plain SGD step with the sum over parties, divided by the public expected size of the
-batch over all of them. With the noise added once (`noise_at=aggregate` or `distributed`) this is
+DP-FedSGD. In each round a party returns the clipped gradient sum of its own Poisson sample. The
+server takes a plain SGD step with the sum over parties, divided by the public expected size of the
+batch of all of them. With the noise added once (`noise_at=aggregate` or `distributed`) this is
 DP-SGD on the pooled records, step by step; with `noise_at=party` the noise is sqrt(K) times as
-large. `common.noise_placement` says who is trusted with which placement.
+large. `common.noise_placement` describes the trust that each placement needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsynth.core.messages import Release, Request
+from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, ComputeCost, Stage
-from fedsynth.methods.common.noise_placement import (
-    JointConfig,
-    aggregate_parties,
-    with_noise_placement,
-)
-from fedsynth.methods.common.poisson_plan import sampled_party_plan
-from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.common.noise_placement import JointConfig, JointMethod, aggregate_parties
+from fedsynth.methods.common.one_shot import ALL_RECORDS
+from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, clipped_gradient_sum, first_model
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 
 @dataclass(frozen=True)
 class DPSGDJointConfig(PrivateSGDConfig, JointConfig):
-    """DP-SGD's settings, whose batch is that of all parties together, and where the noise is
-    added."""
+    """Settings of DP-SGD, whose batch is that of all parties together, and of joint methods."""
 
 
-class DPSGDJoint(Method[DPSGDJointConfig]):
-    """A conversation of as many rounds as there are steps."""
+class DPSGDJoint(JointMethod[DPSGDJointConfig]):
+    """One round per step of SGD, with all parties of a stage."""
 
     name = "dp_sgd_joint"
     summary = "One model trained with DP-SGD on the sum of all parties' noised gradients"
-    source = "this project: federated DP-SGD, one gradient a round"
+    source = "this project: federated DP-SGD, one gradient per round"
     Config = DPSGDJointConfig
     presets = {
-        "smoke": {"width": 32, "epochs": 1, "rate": 1.0},
-        "laptop": {"width": 32, "epochs": 2, "rate": 1.0},
+        "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
+        "laptop": {"width": 32, "epochs": 2, "learning_rate": 1.0},
         "paper": {},
     }
 
@@ -50,58 +47,40 @@ class DPSGDJoint(Method[DPSGDJointConfig]):
 
     def plan(self, cfg: DPSGDJointConfig, stage: Stage, budget: Budget) -> Plan:
         records = sum(info.records for info in stage.parties)
-        rate, steps = cfg.sampling_rate(records), cfg.steps(records)
+        sampling_rate, steps = cfg.sampling_rate(records), cfg.steps(records)
         floats = sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
-        parties = tuple(
-            with_noise_placement(
-                cfg,
-                stage,
-                sampled_party_plan(
-                    info,
-                    budget,
-                    sampling_rate=rate,
-                    steps=steps,
-                    bytes_up=4 * floats * steps,
-                    bytes_down=4 * floats * steps,
-                    cost=(ComputeCost("gradient", cfg.width, round(rate * info.records), steps),),
-                ),
-            )
-            for info in stage.parties
-        )
-        assumes = ("the number of records of all parties together",)
-        return Plan(self.name, stage, budget, parties, rounds=steps, assumes=assumes)
-
-    def party(self, ctx: PartyContext[DPSGDJointConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        data, share = plan.stage.data, plan.of(private.info.party)
-        net = convnet_from_state(cfg.width, data, request.arrays, guard.device)
-        sums = private_gradient(
+        return self.sampled_plan(
             cfg,
-            guard,
-            private,
-            net,
-            data=data,
-            share=share,
-            call=request.round,
-            noise_at=cfg.placement,
+            stage,
+            budget,
+            sampling_rate=sampling_rate,
+            steps=steps,
+            bytes_up=4 * floats * steps,
+            bytes_down=4 * floats * steps,
+            party_cost=lambda info: ComputeCost(
+                "gradient", cfg.width, round(sampling_rate * info.records), steps
+            ),
+            assumes=(ALL_RECORDS,),
         )
-        names = [name for name, _ in net.named_parameters()]
-        return guard.release(dict(zip(names, sums, strict=True)))
+
+    def mechanism(
+        self, ctx: PartyContext[DPSGDJointConfig], request: Request
+    ) -> tuple[Sequence[str], ClippedGradientSum]:
+        net = convnet_from_state(ctx.config.width, ctx.dataset, request.arrays, ctx.device)
+        return [name for name, _ in net.named_parameters()], clipped_gradient_sum(ctx, net)
 
     def serve(self, ctx: ServerContext[DPSGDJointConfig]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
-        start = first_model(cfg, plan.stage.data, ctx, self.name, "model")
-        state = {name: value.detach().clone() for name, value in start.state.items()}
-        share = plan.parties[0]
-        expected = share.sampling_rate * sum(info.records for info in plan.stage.parties)
-        for step in ctx.rounds(share.steps, dict(state)):
+        cfg, plan = ctx.config, ctx.plan.parties[0]
+        model = first_model(ctx, self.name)
+        state = {name: value.detach().clone() for name, value in model.state.items()}
+        batch = plan.sampling_rate * sum(info.records for info in ctx.plan.stage.parties)
+        for step in ctx.rounds(plan.steps, dict(state)):
             total = aggregate_parties(
                 ctx,
                 Request("gradient", step, arrays=state),
                 shapes={name: value.shape for name, value in state.items()},
                 bound=cfg.bound,
-                noise_multiplier=share.noise_multiplier,
             )
             for name, value in total.arrays.items():
-                state[name].sub_(value, alpha=cfg.rate / expected)
+                state[name].sub_(value, alpha=cfg.learning_rate / batch)
         return ReleasedModel(state, cfg.width)

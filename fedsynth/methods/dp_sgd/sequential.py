@@ -1,9 +1,9 @@
-"""DP-SGD fine-tuning: a private model goes from party to party, each trains it on its own records.
+"""DP-SGD fine-tuning: a model travels from party to party, and each trains it on its own records.
 
-The baseline of the continual comparison: nothing but the model is handed on, so what the earlier
-parties taught it is forgotten. Poisson batches, per-record gradients clipped flat, Gaussian noise
-on the sum, a constant denominator, plain SGD. With one party it is the direct private training that
-synthetic data are compared with. `topk` cuts gradients down to their largest coordinates.
+The baseline of the continual comparison: only the model is passed on, so it forgets what it learned
+from earlier parties. Poisson batches, gradients clipped per record, Gaussian noise on their sum, a
+constant denominator, plain SGD. With one party it is the direct private training that synthetic
+data are compared with. `topk` reduces gradients to their largest coordinates.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
-from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, first_model, private_gradient
+from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, clipped_gradient_sum, first_model
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 
 
 @dataclass(frozen=True)
 class DPSGDConfig(PrivateSGDConfig):
-    """DP-SGD's settings."""
+    """Settings of DP-SGD."""
 
 
 class DPSGD(Method[DPSGDConfig]):
-    """A relay: party after party gets the model, trains it privately and hands it on."""
+    """One round per party: it receives the model, trains it privately and returns it."""
 
     name = "dp_sgd"
     summary = "A model trained with DP-SGD by one party after another, without replay"
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
     Config = DPSGDConfig
     presets = {
-        "smoke": {"width": 32, "epochs": 1, "rate": 1.0},
-        "laptop": {"width": 32, "epochs": 1, "rate": 1.0},
+        "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
+        "laptop": {"width": 32, "epochs": 1, "learning_rate": 1.0},
         "paper": {},
     }
 
@@ -64,23 +64,21 @@ class DPSGD(Method[DPSGDConfig]):
         )
 
     def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
-        cfg, plan, private, guard = ctx.config, ctx.plan, ctx.data, ctx.guard
-        data, share = plan.stage.data, plan.of(private.info.party)
-        net = convnet_from_state(cfg.width, data, request.arrays, guard.device)
+        cfg, plan = ctx.config, ctx.party_plan
+        net = convnet_from_state(cfg.width, ctx.dataset, request.arrays, ctx.device)
         parameters: list[torch.Tensor] = list(net.parameters())
-        expected = share.sampling_rate * share.records
-        with guard.reserve(step_event(share), share.steps):
-            for step in private.rounds(share.steps, {"model": net}):
-                sums = private_gradient(cfg, guard, private, net, data=data, share=share, call=step)
+        batch = plan.sampling_rate * plan.records
+        with ctx.guard.reserve(step_event(plan), plan.steps):
+            for step in ctx.data.rounds(plan.steps, {"model": net}):
+                sums = ctx.guard.apply(clipped_gradient_sum(ctx, net), ctx.data, call=step)
                 with torch.no_grad():
-                    torch._foreach_add_(parameters, sums, alpha=-cfg.rate / expected)
-        return guard.release(net.state_dict())
+                    torch._foreach_add_(parameters, sums, alpha=-cfg.learning_rate / batch)
+        return ctx.guard.release(net.state_dict())
 
     def serve(self, ctx: ServerContext[DPSGDConfig]) -> Outcome:
-        cfg, plan = ctx.config, ctx.plan
-        model = first_model(cfg, plan.stage.data, ctx, self.name, "model")
+        model = first_model(ctx, self.name)
         for position, party in enumerate(ctx.parties):
             request = Request("finetune", position, arrays=model.state)
             (release,) = ctx.ask([party], request)
-            model = ReleasedModel(release.arrays, cfg.width)
+            model = ReleasedModel(release.arrays, ctx.config.width)
         return model

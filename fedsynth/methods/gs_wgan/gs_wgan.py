@@ -68,10 +68,6 @@ class GSWGAN(Method[GSWGANConfig]):
     paper_convention = "wor_bound"
     units = tuple(Unit)
     presets = {
-        "test": {
-            "subsets": 4, "per_round": 2, "batch": 4, "critic_steps": 2, "warm_steps": 2,
-            "depth": 8, "learning_rate": 0.01, "keep": False,
-        },
         "smoke": {**LAPTOP, "subsets": 40, "steps": 4, "spc": 200},
         "laptop": LAPTOP,
         "paper": {},

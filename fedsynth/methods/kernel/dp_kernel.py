@@ -94,7 +94,6 @@ class DPKernel(OneShotMethod[DPKernelConfig]):
         "smoke": {"spc": 200, "group": 50, "steps": 30, "clip": 0.05, "learning_rate": 3e-3},
         "laptop": {"spc": 1000, "group": 200, "steps": 500, "clip": 0.05, "learning_rate": 3e-3},
         "paper": {},
-        "test": {"images": 3, "min_length_scale": 4.0, "length_scales": 2, "learning_rate": 1e-3},
     }
 
     def check(self, cfg: DPKernelConfig, data: DatasetInfo) -> None:

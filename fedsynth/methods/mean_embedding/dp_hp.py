@@ -99,7 +99,6 @@ class DPHP(EmbeddingMethod[DPHPConfig]):
         "smoke": {"order": 10, "product_order": 10, "pairs": 50, "spc": 200, "steps": 250},
         "laptop": {"order": 10, "product_order": 10, "pairs": 200, "spc": 1000, "steps": 1000},
         "paper": {},
-        "test": {"order": 3, "product_order": 2, "pairs": 4},
     }
 
     def width(self, cfg: DPHPConfig, data: DatasetInfo) -> int:

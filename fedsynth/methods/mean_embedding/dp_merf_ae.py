@@ -93,7 +93,6 @@ class DPMERFAE(Method[DPMERFAEConfig]):
         "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_learning_rate": 0.01},
         "laptop": {"spc": 1000, "steps": 1000, "ae_steps": 300, "ae_learning_rate": 0.01},
         "paper": {},
-        "test": {"ae_hidden": 4, "ae_latent": 3, "ae_steps": 3, "ae_batch": 60},
     }
 
     def plan(self, cfg: DPMERFAEConfig, stage: Stage, budget: Budget) -> Plan:

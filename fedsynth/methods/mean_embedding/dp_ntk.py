@@ -69,7 +69,6 @@ class DPNTK(EmbeddingMethod[DPNTKConfig]):
         "smoke": {"hidden": 50, "spc": 200, "steps": 250},
         "laptop": {"hidden": 100, "spc": 1000, "steps": 1000},
         "paper": {},
-        "test": {"hidden": 5},
     }
 
     def width(self, cfg: DPNTKConfig, data: DatasetInfo) -> int:

@@ -116,7 +116,6 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
     Config = PateGANConfig
     paper_convention = "rdp_classic"
     presets = {
-        "test": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},
         "laptop": {"teachers": 200, "rounds": 300, "spc": 1000},
         "paper": {},

@@ -86,7 +86,6 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
         "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "learning_rate": 1e-3},
         "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "learning_rate": 1e-4},
         "paper": {},
-        "test": {"depth": 8, "images": 6, "learning_rate": 1e-3},
     }
 
     def check(self, cfg: DPSinkhornConfig, data: DatasetInfo) -> None:

@@ -34,7 +34,6 @@ from fedsynth.methods.sketch_teach.queries import QUERIES, Query
 from fedsynth.methods.sketch_teach.sketch_teach import (
     LAPTOP,
     SMOKE,
-    TEST,
     feature_cost,
     release_event,
     rows_and_indices,
@@ -68,7 +67,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
     source = "this project"
     Config = SketchTeachJointConfig
     paper_convention = "pld"
-    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
     def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)

@@ -42,7 +42,6 @@ from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.party_data import Records, recall
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
-TEST = {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3}
 LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
 
 
@@ -56,7 +55,7 @@ class SketchTeach(Method[SketchTeachConfig]):
     source = "this project"
     Config = SketchTeachConfig
     paper_convention = "pld"
-    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
     def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)

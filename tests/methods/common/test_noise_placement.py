@@ -141,9 +141,9 @@ class Curious:
         patch.setattr(server_session.StageConnection, "ask_sum", ask_sum)
 
 
-def nobody(world: ScenarioConfig, party: int) -> Records:
+def nobody(scenario: ScenarioConfig, party: int) -> Records:
     """A party that holds no records after all."""
-    some = party_records(world, party)
+    some = party_records(scenario, party)
     return Records(some.images[:0], some.labels[:0])
 
 

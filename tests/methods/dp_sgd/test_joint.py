@@ -1,4 +1,4 @@
-"""Joint DP-SGD against a plain loop over pooled records, and its noise by place and by rule."""
+"""Tests of joint DP-SGD against a plain loop over pooled records, and of the size of its noise."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def outcome(folder: Path, engine, world: str = "together", **changes):
+def outcome(folder: Path, engine, scenario: str = "together", **changes):
     """The job and its last model."""
-    job = tiny.tiny_job("dp_sgd_joint", folder / "run", world, changes)
+    job = tiny.tiny_job("dp_sgd_joint", folder / "run", scenario, changes)
     tiny.release(job, engine)
     last = RunDirectory(Path(job.out)).load_release(job.name, len(scenario_stages(job.scenario)))
     assert isinstance(last, ReleasedModel)
@@ -28,9 +28,9 @@ def outcome(folder: Path, engine, world: str = "together", **changes):
 
 
 @pytest.mark.usefixtures("no_noise")
-def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, tmp_path):
+def test_without_clipping_and_noise_it_equals_gradient_descent_on_all_records(here, tmp_path):
     """Full batches over three parties, three steps."""
-    job, model = outcome(tmp_path, here, batch=1000, epochs=3, clip=1e6, rate=0.5)
+    job, model = outcome(tmp_path, here, batch=1000, epochs=3, clip=1e6, learning_rate=0.5)
     (stage,) = scenario_stages(job.scenario)
     pooled = [party_records(job.scenario, info.party) for info in stage.parties]
     images = Normalizer.standard(stage.data).to_network(torch.cat([r.pixels() for r in pooled]))
@@ -46,7 +46,7 @@ def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, 
 
 
 @pytest.mark.parametrize(
-    ("where", "longest"),
+    ("settings", "relative_size"),
     [
         ({"noise_at": "party"}, math.sqrt(3)),
         ({"noise_at": "aggregate"}, 1.0),
@@ -57,36 +57,40 @@ def test_without_clipping_and_noise_it_is_gradient_descent_on_all_records(here, 
     ],
     ids=str,
 )
-def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch, where, longest):
-    """Deviation rate sigma bound / b, times sqrt(K) where every party adds it all; what is kept by
-    norm has a smaller bound and the same multiplier."""
+def test_a_step_of_noise_alone_has_the_stated_size(
+    here, tmp_path, monkeypatch, settings, relative_size
+):
+    """The standard deviation is learning_rate sigma bound / b, times sqrt(K) where each party adds
+    all noise; `topk=norm` has a smaller bound and the same multiplier."""
 
     def zeros(model: torch.nn.Module, *_, **__) -> list[torch.Tensor]:
         return [torch.zeros_like(p) for p in model.parameters()]
 
     monkeypatch.setattr(gradients, "clipped_gradient_sum", zeros)
     monkeypatch.setattr(gradients, "sparse_gradient_sum", zeros)
-    changes = {"width": 16, "batch": 1000, "epochs": 1, "clip": 0.3, "rate": 0.7}
-    job, model = outcome(tmp_path, here, **where, **changes)
-    share = job.plan(0).parties[0]
+    changes = {"width": 16, "batch": 1000, "epochs": 1, "clip": 0.3, "learning_rate": 0.7}
+    job, model = outcome(tmp_path, here, **settings, **changes)
+    party_plan = job.plan(0).parties[0]
     net = make_convnet(
         16, scenario_stages(job.scenario)[0].data, 10, job.seed, "dp_sgd_joint", "model"
     )
-    moved = torch.cat([(model.state[n] - v).flatten() for n, v in net.state_dict().items()])
-    size = 0.7 * share.noise_multiplier * 0.3 / 400
-    assert moved.std().item() == pytest.approx(size * longest, rel=0.05)
+    change = torch.cat([(model.state[n] - v).flatten() for n, v in net.state_dict().items()])
+    size = 0.7 * party_plan.noise_multiplier * 0.3 / 400
+    assert change.std().item() == pytest.approx(size * relative_size, rel=0.05)
 
 
-def test_rates_and_steps_are_those_of_the_pooled_records(tmp_path):
+def test_sampling_rate_and_steps_are_those_of_the_pooled_records(tmp_path):
     job = tiny.tiny_job("dp_sgd_joint", tmp_path, "together", {"batch": 40, "epochs": 2})
     shares = job.plan(0).parties
-    assert {share.sampling_rate for share in shares} == {40 / sum(s.records for s in shares)}
-    assert {share.steps for share in shares} == {2 * 10}
+    assert {party_plan.sampling_rate for party_plan in shares} == {
+        40 / sum(s.records for s in shares)
+    }
+    assert {party_plan.steps for party_plan in shares} == {2 * 10}
 
 
-def test_a_stage_goes_on_with_the_model_of_the_one_before(here, tmp_path):
-    """In turn: with a learning rate of next to nothing, the first stage's model comes out."""
+def test_a_stage_starts_from_the_model_of_the_stage_before(here, tmp_path):
+    """With a tiny learning rate the model stays that of the first stage."""
     first = make_convnet(4, (1, 28, 28), 10, 0, "dp_sgd_joint", "model")
-    _, model = outcome(tmp_path, here, world="in_turn", rate=1e-12)
+    _, model = outcome(tmp_path, here, scenario="in_turn", learning_rate=1e-12)
     for name, value in first.state_dict().items():
         torch.testing.assert_close(model.state[name], value)

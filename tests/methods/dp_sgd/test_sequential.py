@@ -1,4 +1,4 @@
-"""The DP-SGD relay against plain loops, and its printed noise."""
+"""Tests of DP-SGD fine-tuning against plain loops, and of its published noise."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def models(folder: Path, engine: Any, changes: dict[str, Any], world: str = "in_turn"):
+def models(folder: Path, engine: Any, changes: dict[str, Any], scenario: str = "in_turn"):
     """The models after each stage of a tiny job."""
-    job = tiny.tiny_job("dp_sgd", folder / "run", world, changes)
+    job = tiny.tiny_job("dp_sgd", folder / "run", scenario, changes)
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
-    found = [
+    released = [
         run.load_release(job.name, stage + 1) for stage in range(len(scenario_stages(job.scenario)))
     ]
-    assert all(isinstance(model, ReleasedModel) for model in found)
-    return job, found
+    assert all(isinstance(model, ReleasedModel) for model in released)
+    return job, released
 
 
 @pytest.mark.usefixtures("no_noise")
 def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path):
-    """Party after party, full batches, one step an epoch; the model goes from hand to hand."""
-    changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "rate": 0.5}
-    for world in ("in_turn", "together"):
-        job, found = models(tmp_path / world, here, changes, world)
+    """Party after party, full batches, one step per epoch."""
+    changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "learning_rate": 0.5}
+    for scenario in ("in_turn", "together"):
+        job, released = models(tmp_path / scenario, here, changes, scenario)
         this_stage = scenario_stages(job.scenario)[0]
         net = make_convnet(4, this_stage.data, 10, job.seed, "dp_sgd", "model")
         scale = Normalizer.standard(this_stage.data)
         sgd = torch.optim.SGD(net.parameters(), lr=0.5)
-        for stage, model in enumerate(found):
+        for stage, model in enumerate(released):
             for info in scenario_stages(job.scenario)[stage].parties:
                 records = party_records(job.scenario, info.party)
                 for _ in range(3):
@@ -56,23 +56,23 @@ def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path)
 
 
 def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch):
-    """theta' - theta has standard deviation rate sigma C / b, with b the expected batch."""
+    """The standard deviation is learning_rate sigma C / b, with b the expected batch."""
 
     def zeros(model: torch.nn.Module, *_: Any, **__: Any) -> list[torch.Tensor]:
         return [torch.zeros_like(p) for p in model.parameters()]
 
     monkeypatch.setattr(gradients, "clipped_gradient_sum", zeros)
-    changes = {"width": 16, "batch": 64, "epochs": 2, "clip": 0.3, "rate": 0.7}
+    changes = {"width": 16, "batch": 64, "epochs": 2, "clip": 0.3, "learning_rate": 0.7}
     job, (first, second) = models(tmp_path, here, changes)
-    (share,) = job.plan(1).parties
-    assert share.steps == 2 * (share.records // 64)
-    moved = torch.cat([(second.state[n] - v).flatten() for n, v in first.state.items()])
-    expected = 0.7 * share.noise_multiplier * 0.3 / 64 * share.steps**0.5
-    assert moved.std().item() == pytest.approx(expected, rel=0.03)
+    (party_plan,) = job.plan(1).parties
+    assert party_plan.steps == 2 * (party_plan.records // 64)
+    change = torch.cat([(second.state[n] - v).flatten() for n, v in first.state.items()])
+    expected = 0.7 * party_plan.noise_multiplier * 0.3 / 64 * party_plan.steps**0.5
+    assert change.std().item() == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize(
-    ("data", "epochs", "epsilon", "printed"),
+    ("data", "epochs", "epsilon", "published"),
     [
         ("mnist", 10, 1.0, (2.1286, 2.0202, 2.0807, 2.0720, 2.0682)),
         ("mnist", 10, 10.0, (0.6485, 0.6359, 0.6431, 0.6419, 0.6415)),
@@ -82,17 +82,26 @@ def test_a_step_of_noise_alone_has_the_stated_size(here, tmp_path, monkeypatch):
         ("fashion_mnist", 5, 10.0, (0.5872,) * 5),
     ],
 )
-def test_the_noise_is_the_printed_one(data, epochs, epsilon, printed):
-    steps_an_epoch = {"mnist": (44, 49, 45, 47, 47), "fashion_mnist": (46,) * 5}[data]
+def test_the_noise_is_the_published_one(data, epochs, epsilon, published):
+    steps_per_epoch = {"mnist": (44, 49, 45, 47, 47), "fashion_mnist": (46,) * 5}[data]
     for stage, sigma, steps in zip(
-        scenario_stages(ScenarioConfig(data=data, parties=5)), printed, steps_an_epoch, strict=True
+        scenario_stages(ScenarioConfig(data=data, parties=5)),
+        published,
+        steps_per_epoch,
+        strict=True,
     ):
         budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
-        (share,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), stage, budget).parties
-        assert share.steps == epochs * steps
-        assert share.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
+        (party_plan,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), stage, budget).parties
+        assert party_plan.steps == epochs * steps
+        assert party_plan.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
 
 
 def test_the_defaults_are_the_published_ones():
     cfg = DPSGDConfig()
-    assert (cfg.epochs, cfg.batch, cfg.clip, cfg.rate, cfg.width) == (10, 256, 0.1, 0.01, 128)
+    assert (cfg.epochs, cfg.batch, cfg.clip, cfg.learning_rate, cfg.width) == (
+        10,
+        256,
+        0.1,
+        0.01,
+        128,
+    )

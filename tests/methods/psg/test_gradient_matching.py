@@ -63,7 +63,7 @@ def test_the_published_loop_lengths_follow_the_number_of_images():
 
 def test_other_classes_are_earlier_images_and_noise():
     """inner_set=all: the images of earlier stages, and noise for the classes of later ones."""
-    world = tiny.WORLDS["in_turn"]
+    world = tiny.SCENARIOS["in_turn"]
     cfg = PSGConfig(spc=3, inner_set="all", image_init=0.5)
     stage = scenario_stages(world)[1]
     matched = MatchedImages(cfg, stage.data, stage.classes, ("key",))

@@ -48,11 +48,6 @@ from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteSums
 from fedsynth.privacy.party_data import Records
 
-TEST = {
-    "teachers": 120, "entries": 20, "batch": 3, "channels": 1, "hidden": 4, "latent": 3,
-    "generator_hidden": 4, "generator_channels": 2, "sketch_rows": 3, "sketch_columns": 50,
-    "teacher_steps": 2, "pretraining": 4, "clip": 0.01, "beta": 0.1,
-}  # fmt: skip
 LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
 SMOKE = {
     "teachers": 60, "batch": 15, "rounds": 5, "channels": 8, "hidden": 64, "generator_hidden": 256,
@@ -70,7 +65,7 @@ class DataLens(Method[DataLensConfig]):
     paper_convention = CONVENTION
     units = (Unit.RECORD, Unit.USER)
     keeps_state = True
-    presets = {"test": TEST, "smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
 
     def plan(self, cfg: DataLensConfig, stage: Stage, budget: Budget) -> Plan:
         parameters = DataLensParameters.of(cfg, stage, budget)

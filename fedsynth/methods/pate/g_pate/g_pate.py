@@ -51,11 +51,6 @@ class GPate(Method[GPateConfig]):
     paper_convention = "rdp_classic_199"
     keeps_state = True
     presets = {
-        "test": {
-            "teachers": 120, "projections": 3, "bins": 4, "batch": 3, "channels": 1, "hidden": 4,
-            "latent": 3, "generator_hidden": 4, "generator_channels": 2, "threshold": 0.1,
-            "rounds": 3, "pretraining": 3,
-        },
         "smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200},
         "laptop": LAPTOP,
         "paper": {},
