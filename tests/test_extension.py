@@ -59,6 +59,7 @@ def forget() -> None:
 def work_dir(monkeypatch, tmp_path):
     """An empty working directory, and registries as they were at the end of the test."""
     monkeypatch.chdir(tmp_path)
+    datasets.discover()
     monkeypatch.setattr(datasets, "_registry", dict(datasets._registry))
     modules = set(sys.modules)
     yield tmp_path
@@ -150,7 +151,6 @@ def test_the_data_set(new_file):
     code, place, command = example("Add a data set", "python")
     assert (tiny.ROOT / place.parent / "__init__.py") == Path(sets.__file__)
     new_file(sets, place.name, code)
-    datasets.discover()
     check_stripes(place.stem)
     assert f"data={place.stem}" in command
     words = [*command.split(), *CHEAP, "method=ldpdc", "epsilon=10", "out=run"]

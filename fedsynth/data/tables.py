@@ -1,8 +1,8 @@
-"""Tables between what people write and what the house computes with.
+"""Encoding of tables as rows of numbers in [0, 1], and back.
 
-A record of a table is a row of numbers in [0, 1], one a column: a number is its place in the
-column's public range (what lies outside is moved to the nearer end), a category is its code over
-the largest code. Nothing here looks at how the data at hand are spread.
+A number is encoded by its position in the public range of its column (values outside are clipped),
+a category by its index divided by the largest index. Claim: the encoding of a record depends on
+that record and public facts alone; no statistic of the data is used.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.types import Column, DatasetInfo
 
 
-def table_facts(
+def table_info(
     name: str,
     columns: Sequence[Column],
     classes: int,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> DatasetInfo:
-    """The facts of a table; without published means and deviations of the encoded columns, those
-    of numbers that are spread evenly over [0, 1]."""
+    """The public facts of a table.
+
+    Means and deviations are those of the encoded columns; by default those of the uniform
+    distribution on [0, 1]."""
     width = len(columns)
     return DatasetInfo(
         name,
@@ -41,24 +43,28 @@ def table_facts(
     )
 
 
-def encoded(column: Column, values: Sequence[str] | np.ndarray, source: str) -> np.ndarray:
-    """A column's values as float32 in [0, 1]. A value that cannot be read is an error that names
-    `source`, the column and the row; it does not repeat the value, which is private."""
+def encode_column(column: Column, values: Sequence[str] | np.ndarray, source: str) -> np.ndarray:
+    """Encode the values of a column as float32 in [0, 1].
+
+    Raises:
+        UserError: A value cannot be read. Names `source`, the column and the row, and not the
+            value, which is private.
+    """
     if column.categories:
-        codes = {name: code for code, name in enumerate(column.categories)}
-        found = [codes.get(str(value), -1) for value in values]
-        numbers = np.array(found, np.float64) / max(1, len(codes) - 1)
-        bad = np.array(found) < 0
-        wanted = f"one of {len(codes)} categories: {_some(column.categories)}"
+        index = {name: i for i, name in enumerate(column.categories)}
+        indices = np.array([index.get(str(value), -1) for value in values])
+        numbers = indices.astype(np.float64) / max(1, len(index) - 1)
+        bad = indices < 0
+        expected = f"one of {len(index)} categories: {_abbreviated(column.categories)}"
     else:
         numbers = np.array([_number(value) for value in values], np.float64)
         bad = ~np.isfinite(numbers)
-        wanted = "a number"
+        expected = "a number"
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         more = f" (and {int(bad.sum()) - 1} more)" if bad.sum() > 1 else ""
         raise UserError(
-            f"{source}: column {column.name!r} of record {row + 1}{more} is not {wanted}."
+            f"{source}: column {column.name!r} of record {row + 1}{more} is not {expected}."
         )
     if not column.categories:
         numbers = (numbers - column.low) / (column.high - column.low)
@@ -68,45 +74,49 @@ def encoded(column: Column, values: Sequence[str] | np.ndarray, source: str) -> 
 def encode(
     columns: Sequence[Column], values: Sequence[Sequence[str] | np.ndarray], source: str
 ) -> np.ndarray:
-    """A whole table, one sequence a column, as float32 [n, columns, 1, 1]."""
-    ready = [encoded(c, v, source) for c, v in zip(columns, values, strict=True)]
-    return np.stack(ready, axis=1)[:, :, None, None]
+    """Encode a table, given as one sequence per column, as float32 [n, columns, 1, 1]."""
+    columns_encoded = [encode_column(c, v, source) for c, v in zip(columns, values, strict=True)]
+    return np.stack(columns_encoded, axis=1)[:, :, None, None]
 
 
-def codes(column: Column, values: torch.Tensor) -> torch.Tensor:
-    """The category, as int64, that every encoded value is nearest to."""
+def category_indices(column: Column, values: torch.Tensor) -> torch.Tensor:
+    """The index of the nearest category of each encoded value, int64."""
     last = len(column.categories) - 1
     return values.nan_to_num().mul(last).round().clamp(0, last).long()
 
 
-def decoded(column: Column, values: torch.Tensor) -> list[str]:
-    """Encoded values of a column as people write them; what lies outside is moved to an end."""
+def decode_column(column: Column, values: torch.Tensor) -> list[str]:
+    """Decode values of a column to texts; values outside [0, 1] are clipped."""
     if column.categories:
-        return [column.categories[code] for code in codes(column, values).tolist()]
+        return [column.categories[index] for index in category_indices(column, values).tolist()]
     numbers = values.double().nan_to_num().clamp(0, 1) * (column.high - column.low) + column.low
     if column.whole:
         return [str(round(number)) for number in numbers.tolist()]
     return [f"{number:.6g}" for number in numbers.tolist()]
 
 
-def as_csv(info: DatasetInfo, rows: torch.Tensor, labels: torch.Tensor) -> str:
-    """A released table as a spreadsheet reads it: a header, then a line a record."""
-    written = [decoded(c, rows[:, i].flatten()) for i, c in enumerate(info.columns)]
-    written.append([str(label) for label in labels.tolist()])
+def to_csv(info: DatasetInfo, rows: torch.Tensor, labels: torch.Tensor) -> str:
+    """A released table as CSV: a header, then one line per record."""
+    columns = [decode_column(c, rows[:, i].flatten()) for i, c in enumerate(info.columns)]
+    columns.append([str(label) for label in labels.tolist()])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*(c.name for c in info.columns), "label"])
-    writer.writerows(zip(*written, strict=True))
+    writer.writerows(zip(*columns, strict=True))
     return text.getvalue()
 
 
 def one_hot(info: DatasetInfo, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers [n, numeric columns] in [0, 1], and beside them the categories of all categorical
-    columns as ones among zeros [n, sum of categories], columns in their order."""
+    """Split rows into numbers and one-hot categories.
+
+    Returns:
+        The numbers [n, numeric columns] in [0, 1], and the categories of all categorical columns
+        as one-hot groups [n, sum of categories], both in the order of the columns.
+    """
     flat = rows.flatten(1)
     numeric = [i for i, c in enumerate(info.columns) if not c.categories]
     parts = [
-        functional.one_hot(codes(c, flat[:, i]), len(c.categories)).to(flat)
+        functional.one_hot(category_indices(c, flat[:, i]), len(c.categories)).to(flat)
         for i, c in enumerate(info.columns)
         if c.categories
     ]
@@ -116,15 +126,15 @@ def one_hot(info: DatasetInfo, rows: torch.Tensor) -> tuple[torch.Tensor, torch.
 def from_one_hot(
     info: DatasetInfo, numbers: torch.Tensor, categories: torch.Tensor
 ) -> torch.Tensor:
-    """The way back, [n, columns, 1, 1]: of every column the category with the largest value."""
-    kinds = [len(c.categories) for c in info.columns if c.categories]
-    found = iter(
+    """The inverse of `one_hot`, [n, columns, 1, 1]: the category with the largest value."""
+    sizes = [len(c.categories) for c in info.columns if c.categories]
+    categorical = iter(
         part.argmax(1).to(numbers) / max(1, part.shape[1] - 1)
-        for part in (categories.split(kinds, dim=1) if kinds else ())
+        for part in (categories.split(sizes, dim=1) if sizes else ())
     )
-    given = iter(numbers.unbind(1))
-    ready = [next(found) if c.categories else next(given) for c in info.columns]
-    return torch.stack(ready, dim=1)[:, :, None, None]
+    numeric = iter(numbers.unbind(1))
+    columns = [next(categorical) if c.categories else next(numeric) for c in info.columns]
+    return torch.stack(columns, dim=1)[:, :, None, None]
 
 
 def _number(value: object) -> float:
@@ -134,5 +144,5 @@ def _number(value: object) -> float:
         return float("nan")
 
 
-def _some(names: Sequence[str]) -> str:
+def _abbreviated(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -14,7 +14,7 @@ import torch
 from fedsynth.core.enums import DataKind, SecureSum
 from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.outcomes import Outcome, SyntheticSet
-from fedsynth.data.tables import as_csv
+from fedsynth.data.tables import to_csv
 from fedsynth.engine.dropouts import DropoutRegistry, dropped_parties
 from fedsynth.engine.messages import BadReply, PartyLost
 from fedsynth.engine.server_app import Ask, StageCallback
@@ -70,7 +70,7 @@ def _serve_stage(
     data = job.plan(stage).stage.data
     table = None
     if isinstance(outcome, SyntheticSet) and data.kind == DataKind.TABLE:
-        table = as_csv(data, outcome.images, outcome.labels)
+        table = to_csv(data, outcome.images, outcome.labels)
     run.save_release(job.name, stage + 1, outcome, table)
     return outcome
 

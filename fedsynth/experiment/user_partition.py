@@ -14,7 +14,7 @@ from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.fetch.fetch import data_directory
-from fedsynth.data.users import UserIndex, UserRecords, chosen_users
+from fedsynth.data.users import UserIndex, UserRecords, select_users
 from fedsynth.evaluation.deployed_model import deployed_accuracy
 from fedsynth.experiment.client_selection import (
     ALL,
@@ -59,7 +59,7 @@ def _user_index(scenario: ScenarioConfig) -> UserIndex:
 
 def _number_of_virtual_users(scenario: ScenarioConfig) -> int:
     """Into how many users a set of virtual users is cut: parties, and others to be held out."""
-    most = _user_index(scenario).most
+    most = _user_index(scenario).max_users
     if most is None:
         return 0
     if scenario.parties > most:
@@ -79,7 +79,7 @@ def _selected(scenario: ScenarioConfig) -> SelectedClients:
     simulation of what happens at every user's home."""
     asked, seed = ClientSelectionConfig.of(scenario.options), scenario.partition_seed
     number = scenario.parties if asked.chosen == ALL else 0
-    users, held = chosen_users(_counts(scenario), number, seed, scenario.holdout, scenario.data)
+    users, held = select_users(_counts(scenario), number, seed, scenario.holdout, scenario.data)
     if asked.chosen == ALL:
         return SelectedClients(users, np.zeros(len(users), bool), held)
     teachers, judges, others = asked.split(users, scenario.data)

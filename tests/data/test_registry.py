@@ -1,6 +1,8 @@
 """What is published about a data set is true of its data, and nothing is read to tell it."""
 
 import doctest
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Column, DatasetInfo
 from fedsynth.data import registry as datasets
-from fedsynth.data.datasets import line_figures as shapes
+from fedsynth.data.datasets import shapes
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
-from fedsynth.data.tables import table_facts
+from fedsynth.data.formats import idx
+from fedsynth.data.tables import table_info
 
 # Their published constants are not the moments of all pixels: see their files.
 SCALED_OTHERWISE = {"cifar10", "celeba_gender", "celeba_hair", "places365"}
@@ -61,7 +64,7 @@ def test_facts_are_told_where_no_data_is(monkeypatch):
 
     monkeypatch.setattr(files, "read_known", refuse)
     monkeypatch.setattr(sources, "fetch", refuse)
-    monkeypatch.setattr(shapes, "draw", refuse)
+    monkeypatch.setattr(shapes, "figure", refuse)
     for name in datasets.names():
         known = datasets.find(name)
         assert known.name == name
@@ -115,7 +118,7 @@ def test_one_function_adds_a_data_set(registry):
 )
 def test_data_that_differ_from_what_is_published_are_refused(registry, images, labels):
     register(images, labels)
-    with pytest.raises(UserError, match="not what is published"):
+    with pytest.raises(UserError, match="not as published"):
         datasets.load("new", "train")
 
 
@@ -131,9 +134,7 @@ def test_data_that_differ_from_what_is_published_are_refused(registry, images, l
 )
 def test_what_a_reader_may_not_hand_over_is_named_by_its_place(registry, images, labels, message):
     register(np.zeros((4, 1, 2, 2), np.uint8) if images is None else images, np.array(labels))
-    with pytest.raises(
-        UserError, match=f"train split of new is not what is published: .*{message}"
-    ):
+    with pytest.raises(UserError, match=f"train split of new is not as published: .*{message}"):
         datasets.load("new", "train")
 
 
@@ -142,7 +143,7 @@ def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
     columns = (Column("age", 0, 90), Column("height", 0, 3))
     rows = np.full((4, 2, 1, 1), 0.5, np.float32)
     rows[3, 1] = value
-    read = datasets.dataset(table_facts("new", columns, 2), (2, 2), (1, 1), about="new")
+    read = datasets.dataset(table_info("new", columns, 2), (2, 2), (1, 1), about="new")
     read(lambda *_: (rows, np.array([0, 1, 0, 1])))
     with pytest.raises(UserError, match=r"column 'height' of record 3 is not from 0 to 1"):
         datasets.load("new", "train")
@@ -150,17 +151,17 @@ def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
 
 def test_idx_files_are_read_as_they_are_defined():
     name = "train-images-idx3-ubyte"
-    images = files.parse_images(tiny.CONTENT[name])
+    images = idx.parse_images(tiny.CONTENT[name])
     assert images.shape == (6, 1, 2, 2)
     for i, row, column in [(0, 0, 0), (0, 1, 0), (5, 1, 1)]:
         assert images[i, 0, row, column] == tiny.CONTENT[name][16 + 4 * i + 2 * row + column]
-    labels = files.parse_labels(tiny.CONTENT["train-labels-idx1-ubyte"])
+    labels = idx.parse_labels(tiny.CONTENT["train-labels-idx1-ubyte"])
     assert labels.tolist() == [0, 1, 2, 0, 1, 2]
     for parse, content in [
-        (files.parse_images, tiny.idx_labels(20)),
-        (files.parse_labels, tiny.idx_images(3, 0)),
-        (files.parse_images, tiny.CONTENT[name][:-1]),
-        (files.parse_labels, tiny.idx_labels(5) + b"x"),
+        (idx.parse_images, tiny.idx_labels(20)),
+        (idx.parse_labels, tiny.idx_images(3, 0)),
+        (idx.parse_images, tiny.CONTENT[name][:-1]),
+        (idx.parse_labels, tiny.idx_labels(5) + b"x"),
     ]:
         with pytest.raises(UserError, match="not an IDX file"):
             parse(content)
@@ -176,13 +177,13 @@ def test_made_data_say_that_they_are_made():
 
 
 def test_shapes_are_the_same_every_time_and_no_image_comes_twice():
-    first, labels = shapes.draw("train")
+    first, labels = shapes.shapes("train", None)
     np.random.seed(5)
     torch.manual_seed(5)
-    again, same = shapes.draw("train")
+    again, same = shapes.shapes("train", None)
     assert (first == again).all()
     assert (labels == same).all()
-    every = np.concatenate([first, shapes.draw("test")[0]]).reshape(-1, 28 * 28)
+    every = np.concatenate([first, shapes.shapes("test", None)[0]]).reshape(-1, 28 * 28)
     assert len(np.unique(every, axis=0)) == len(every)
 
 
@@ -213,3 +214,17 @@ def test_the_examples_in_the_docstrings():
     result = doctest.testmod(datasets)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", ["mnist", "celeba_hair", "made_table", "mnist_virtual"])
+def test_a_data_set_is_found_without_importing_the_others(name):
+    code = f"""
+import sys
+from fedsynth.data import registry
+registry.find({name!r})
+package = registry.PACKAGE + "."
+print(*sorted(m.removeprefix(package) for m in sys.modules if m.startswith(package)))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = {"celeba_hair": ["celeba"], "mnist_virtual": ["mnist", "mnist_virtual"]}
+    assert out.stdout.split() == expected.get(name, [name])

@@ -20,7 +20,7 @@ from fedsynth.data import tables
 AGE = Column("age", 10, 90, whole=True)
 COLOUR = Column("colour", categories=("red", "green", "blue, light"))
 PRICE = Column("price", -5, 5)
-FACTS = tables.table_facts("things", (AGE, COLOUR, PRICE), 2)
+FACTS = tables.table_info("things", (AGE, COLOUR, PRICE), 2)
 
 
 def test_values_are_places_in_the_public_range_and_codes():
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_again(records):
     ages, colours, cents = zip(*records, strict=True)
     prices = [c / 100 for c in cents]
     rows = torch.from_numpy(tables.encode(FACTS.columns, [ages, colours, prices], "here"))
-    text = tables.as_csv(FACTS, rows, torch.arange(len(records)))
+    text = tables.to_csv(FACTS, rows, torch.arange(len(records)))
     header, *lines = csv.reader(io.StringIO(text))
     assert header == ["age", "colour", "price", "label"]
     for row, (age, colour, price) in enumerate(zip(ages, colours, prices, strict=True)):
@@ -67,9 +67,9 @@ def test_one_hot_and_back():
 
 @pytest.mark.parametrize(("value", "expected"), [(-3.0, "red"), (7.0, "blue, light")])
 def test_what_noise_has_moved_outside_is_moved_to_the_nearer_end(value, expected):
-    assert tables.decoded(COLOUR, torch.tensor([value])) == [expected]
-    assert tables.decoded(AGE, torch.tensor([value])) == ["10" if value < 0 else "90"]
-    assert tables.decoded(AGE, torch.tensor([float("nan")])) == ["10"]
+    assert tables.decode_column(COLOUR, torch.tensor([value])) == [expected]
+    assert tables.decode_column(AGE, torch.tensor([value])) == ["10" if value < 0 else "90"]
+    assert tables.decode_column(AGE, torch.tensor([float("nan")])) == ["10"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_noise_has_moved_outside_is_moved_to_the_nearer_end(value, expected
 )
 def test_what_cannot_be_read_is_named_by_its_place_and_not_repeated(column, values, message):
     with pytest.raises(UserError, match=message) as caught:
-        tables.encoded(column, values, "own.csv")
+        tables.encode_column(column, values, "own.csv")
     assert not any(str(v) in str(caught.value) for v in values if v in {"old", "violet"})
 
 
@@ -101,4 +101,4 @@ def test_the_made_table_is_a_table():
         values = rows[:, i].flatten()
         assert 0 <= values.min() < values.max() <= 1
         if column.categories:
-            assert set(tables.decoded(column, values)) == set(column.categories)
+            assert set(tables.decode_column(column, values)) == set(column.categories)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.data.users import UserRecords, chosen_users, in_order
+from fedsynth.data.users import UserRecords, group_by_user, select_users
 
 quick = settings(max_examples=25, deadline=None)
 
@@ -19,7 +19,7 @@ def test_every_user_gets_just_their_own_records(pairs):
     owners = np.array([names.index(owner) for owner, _ in pairs])
     labels = np.array([label for _, label in pairs])
     images = np.arange(len(pairs), dtype=np.uint8).reshape(-1, 1, 1, 1)
-    people = in_order(owners, labels, images)
+    people = group_by_user(owners, labels, images)
     assert people.users == len(names)
     counts = people.counts(4)
     for user in range(people.users):
@@ -43,7 +43,7 @@ def test_what_lies_together_is_not_copied(tmp_path):
 def test_there_is_no_user_beyond_the_last():
     people = UserRecords(np.zeros((1, 1, 1, 1), np.uint8), np.zeros(1, np.int64), np.array([0, 1]))
     for user in (-1, 1):
-        with pytest.raises(UserError, match=f"there is no user {user}: there are 1"):
+        with pytest.raises(UserError, match=f"there is no user {user}. Allowed: 0 to 0"):
             people.of(user)
 
 
@@ -59,11 +59,11 @@ def test_parties_are_users_with_records_and_nobody_held_out(sizes, seed, holdout
     wanted = holdout * sum(sizes) if holdout < 1 else holdout
     if sum(sizes) - max(sizes) < wanted:  # it may take all of them
         return
-    parties, held = chosen_users(counts, 0, seed, holdout, "made")
+    parties, held = select_users(counts, 0, seed, holdout, "made")
     assert sorted([*parties, *held]) == filled
     assert sum(sizes[user] for user in held) >= wanted
     assert sum(sizes[user] for user in held[:-1]) < wanted or not holdout
-    first, _ = chosen_users(counts, 1, seed, holdout, "made")
+    first, _ = select_users(counts, 1, seed, holdout, "made")
     assert first.tolist() == parties[:1].tolist(), "more parties are others beside the same"
     with pytest.raises(UserError, match=rf"made has {len(parties)} users.*Allowed: 1 to "):
-        chosen_users(counts, len(parties) + 1, seed, holdout, "made")
+        select_users(counts, len(parties) + 1, seed, holdout, "made")

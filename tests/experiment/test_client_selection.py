@@ -13,7 +13,7 @@ from made_users import EACH, USERS, forget, made, world_of_users
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
-from fedsynth.data.users import chosen_users
+from fedsynth.data.users import select_users
 from fedsynth.evaluation import deployed_model as deployed
 from fedsynth.experiment import scenario, user_partition
 from fedsynth.experiment.client_selection import ClientSelectionConfig
@@ -37,7 +37,7 @@ def settled(world: ScenarioConfig, **options) -> ScenarioConfig:
 def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
     """Who is chosen, everybody's accuracy and the threshold, by a plain loop over users."""
     people, info, options = made(), datasets.find(world.data).info, world.options or {}
-    order = chosen_users(people.counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    order = select_users(people.counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
     count = round(options["volunteers"] * len(order))
     teachers, judges, asked = order[: count // 2], order[count // 2 : count], order[count:]
     taught = [people.of(user) for user in teachers]
@@ -135,7 +135,7 @@ def test_hidden_users_take_part_and_say_nothing(people):
 def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
     """All upright or all flipped, and nobody else's records: a rehearsal costs no user anything."""
     world = settled(people)
-    order = chosen_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    order = select_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
     volunteers = order[:7]
     for flip in (0, 1):
         stage = user_partition.reference_scenario(dataclasses.replace(world, parties=9), flip)

@@ -150,7 +150,7 @@ def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
     header, *lines = (folder / "stage-1.csv").read_text().splitlines()
     assert header.split(",") == [*(c.name for c in columns), "label"]
     wards = [line.split(",")[4] for line in lines]
-    assert wards == tables.decoded(columns[4], released.images[:, 4].flatten())
+    assert wards == tables.decode_column(columns[4], released.images[:, 4].flatten())
     assert not (run.path / "disclosed").exists()
     run.write_config({"data": "made_table"})
     words = ReportData("t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3)

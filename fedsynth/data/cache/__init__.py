@@ -1,0 +1,1 @@
+"""Records converted once to arrays on disk, which every process then maps into memory."""

@@ -1,5 +1,5 @@
-"""Adult (Becker and Kohavi, 1996): 48,842 people of the US census of 1994, who earned more than
-50,000 dollars or not; eight columns of categories and six of numbers.
+"""Adult (Becker and Kohavi, 1996): 48,842 people of the US census of 1994, classified by whether
+they earned more than 50,000 dollars; eight categorical columns and six numeric ones.
 
 Read from UCI's adult.data and adult.test, or from one adult.csv with a header that holds both, the
 training records first. Unknown values ("?") are a category of their own, so no record is dropped.
@@ -17,13 +17,12 @@ import numpy as np
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Column
-from fedsynth.data.fetch import fetch as sources
-from fedsynth.data.fetch import known_files as files
+from fedsynth.data.fetch import fetch, known_files
 from fedsynth.data.registry import dataset
-from fedsynth.data.tables import encode, table_facts
+from fedsynth.data.tables import encode, table_info
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -31,7 +30,7 @@ COLUMNS = (
     Column("age", 17, 90, whole=True),
     Column(
         "workclass",
-        categories=_names(
+        categories=_split(
             "Private, Self-emp-not-inc, Self-emp-inc, Federal-gov, Local-gov, State-gov, "
             "Without-pay, Never-worked, ?"
         ),
@@ -39,7 +38,7 @@ COLUMNS = (
     Column("fnlwgt", 12285, 1490400, whole=True),
     Column(
         "education",
-        categories=_names(
+        categories=_split(
             "Bachelors, Some-college, 11th, HS-grad, Prof-school, Assoc-acdm, Assoc-voc, 9th, "
             "7th-8th, 12th, Masters, 1st-4th, 10th, Doctorate, 5th-6th, Preschool"
         ),
@@ -47,14 +46,14 @@ COLUMNS = (
     Column("education-num", 1, 16, whole=True),
     Column(
         "marital-status",
-        categories=_names(
+        categories=_split(
             "Married-civ-spouse, Divorced, Never-married, Separated, Widowed, "
             "Married-spouse-absent, Married-AF-spouse"
         ),
     ),
     Column(
         "occupation",
-        categories=_names(
+        categories=_split(
             "Tech-support, Craft-repair, Other-service, Sales, Exec-managerial, Prof-specialty, "
             "Handlers-cleaners, Machine-op-inspct, Adm-clerical, Farming-fishing, "
             "Transport-moving, Priv-house-serv, Protective-serv, Armed-Forces, ?"
@@ -62,10 +61,10 @@ COLUMNS = (
     ),
     Column(
         "relationship",
-        categories=_names("Wife, Own-child, Husband, Not-in-family, Other-relative, Unmarried"),
+        categories=_split("Wife, Own-child, Husband, Not-in-family, Other-relative, Unmarried"),
     ),
     Column(
-        "race", categories=_names("White, Asian-Pac-Islander, Amer-Indian-Eskimo, Other, Black")
+        "race", categories=_split("White, Asian-Pac-Islander, Amer-Indian-Eskimo, Other, Black")
     ),
     Column("sex", categories=("Female", "Male")),
     Column("capital-gain", 0, 99999, whole=True),
@@ -73,7 +72,7 @@ COLUMNS = (
     Column("hours-per-week", 1, 99, whole=True),
     Column(
         "native-country",
-        categories=_names(
+        categories=_split(
             "United-States, Cambodia, England, Puerto-Rico, Canada, Germany, "
             "Outlying-US(Guam-USVI-etc), India, Japan, Greece, South, China, Cuba, Iran, Honduras, "
             "Philippines, Italy, Poland, Jamaica, Vietnam, Mexico, Portugal, Ireland, France, "
@@ -98,26 +97,26 @@ CSV = "adult.csv"
 
 
 @dataset(
-    table_facts("adult", COLUMNS, 2, MEAN, STD),
+    table_info("adult", COLUMNS, 2, MEAN, STD),
     train=TRAIN,
     test=TEST,
     about="Adult: a census table of 48,842 people, 14 columns; who earned more than 50,000 dollars",
 )
 def adult(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
     """UCI's two files, or one adult.csv."""
-    folder = sources.data_directory(data_dir) / "adult"
+    folder = fetch.data_directory(data_dir) / "adult"
     if (folder / CSV).is_file() and not any((folder / name).is_file() for name in FILES.values()):
         first = sum(TRAIN)
         records = _from_csv(folder / CSV)
         records = records[:first] if split == "train" else records[first:]
         return _table(records, str(folder / CSV))
-    known = next(k for k in files.ADULT.files if k.name == FILES[split])
-    text = sources.read(files.ADULT, known, data_dir).decode("ascii", errors="replace")
+    known = next(k for k in known_files.ADULT.files if k.name == FILES[split])
+    text = fetch.read(known_files.ADULT, known, data_dir).decode("ascii", errors="replace")
     return _table(list(_lines(text)), known.name)
 
 
 def _lines(text: str) -> Iterator[list[str]]:
-    """The records of UCI's files: comments and empty lines are none."""
+    """The records of UCI's files, without comments and empty lines."""
     for line in csv.reader(io.StringIO(text), skipinitialspace=True):
         if len(line) > 1:
             yield line
@@ -131,19 +130,19 @@ def _from_csv(path: Path) -> list[list[str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as text: {error}.") from error
     header, *records = csv.reader(io.StringIO(text), skipinitialspace=True)
-    places = {_plain(name): place for place, name in enumerate(header)}
-    wanted = [*(c.name for c in COLUMNS), "income"]
-    lacking = [name for name in wanted if _plain(name) not in places]
-    if lacking:
+    columns = {_plain(name): index for index, name in enumerate(header)}
+    required = [*(c.name for c in COLUMNS), "income"]
+    missing = [name for name in required if _plain(name) not in columns]
+    if missing:
         raise UserError(
-            f"{path} lacks the columns {', '.join(lacking)}; its header has {', '.join(header)}."
+            f"{path} lacks the columns {', '.join(missing)}; its header has {', '.join(header)}."
         )
-    order = [places[_plain(name)] for name in wanted]
-    return [[line[place] for place in order] for line in records if len(line) >= len(header)]
+    order = [columns[_plain(name)] for name in required]
+    return [[line[index] for index in order] for line in records if len(line) >= len(header)]
 
 
 def _plain(name: str) -> str:
-    """A column's name however it is written: educational-num is education-num to some."""
+    """The name of a column in one spelling; some files have educational-num or gender."""
     plain = "".join(c for c in name.lower() if c.isalnum())
     return {"educationalnum": "educationnum", "gender": "sex", "class": "income"}.get(plain, plain)
 

@@ -1,9 +1,9 @@
 """CelebA's aligned faces at 32x32, by gender or by the colour of their hair.
 
 Read as torchvision keeps it, in the folder `celeba` of the data directory: img_align_celeba (the
-folder, or img_align_celeba.zip), list_attr_celeba.txt and list_eval_partition.txt. Google Drive is
-the only place it is published at, so nothing is fetched. The published training and test parts are
-used, the validation part is not. Every picture is taken whole and made 32x32 by bilinear filtering.
+folder, or img_align_celeba.zip), list_attr_celeba.txt and list_eval_partition.txt. It is
+published on Google Drive only, so nothing is fetched. The published training and test parts are
+used, the validation part is not. Each image is resized as a whole to 32x32, bilinearly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.cache.images import ImageArchive, decoded
-from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.fetch.known_files import VerifiedFile, read_list
 from fedsynth.data.registry import dataset
 
@@ -27,7 +27,7 @@ ATTRIBUTES = VerifiedFile("list_attr_celeba.txt", md5="75e246fa4810816ffd6ee81fa
 PARTITION = VerifiedFile("list_eval_partition.txt", md5="d32c9cbf5e040fd4025c592c306e6668")
 PARTS = {"train": 0, "test": 2}
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
-Labelled = tuple[list[str], np.ndarray]  # names of pictures, and their labels
+Labelled = tuple[list[str], np.ndarray]  # names of the images, and their labels
 
 
 @dataset(
@@ -60,15 +60,14 @@ def celeba_hair(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np
 
 @functools.lru_cache(maxsize=8)
 def by_gender(split: str, folder: Path) -> Labelled:
-    """The part's pictures and whether they are of men."""
+    """The images of a part, and whether CelebA labels them Male."""
     names, values = _attributes(folder, ("Male",))
     return _part(split, folder, names, (values[:, 0] > 0).astype(np.int64), values[:, 0] != 0)
 
 
 @functools.lru_cache(maxsize=8)
 def by_hair(split: str, folder: Path) -> Labelled:
-    """The part's pictures of one hair colour: those with several of the three, or none, are left
-    out."""
+    """The images of a part with exactly one of the three hair colours."""
     names, values = _attributes(folder, HAIR)
     has = values > 0
     return _part(split, folder, names, has.argmax(1), has.sum(1) == 1)
@@ -77,7 +76,7 @@ def by_hair(split: str, folder: Path) -> Labelled:
 def _part(
     split: str, folder: Path, names: list[str], labels: np.ndarray, fits: np.ndarray
 ) -> Labelled:
-    """The pictures of the split that fit."""
+    """The images of the split for which `fits` holds."""
     part = dict(line.split() for line in _list(folder, PARTITION))
     wanted = str(PARTS[split])
     chosen = [k for k, name in enumerate(names) if fits[k] and part.get(name) == wanted]
@@ -86,7 +85,7 @@ def _part(
 
 @functools.lru_cache(maxsize=4)
 def _attributes(folder: Path, wanted: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
-    """The names of all pictures, and some of their attributes: int8 [n, attributes], 1 or -1."""
+    """The names of all images, and some of their attributes: int8 [n, attributes], 1 or -1."""
     _, header, *lines = _list(folder, ATTRIBUTES)
     places = [header.split().index(name) + 1 for name in wanted]
     fields = [line.split() for line in lines]
@@ -95,11 +94,11 @@ def _attributes(folder: Path, wanted: tuple[str, ...]) -> tuple[list[str], np.nd
 
 
 def _folder(data_dir: str | Path | None) -> Path:
-    return sources.data_directory(data_dir) / "celeba"
+    return data_directory(data_dir) / "celeba"
 
 
 def _list(folder: Path, known: VerifiedFile) -> list[str]:
-    return read_list(folder / known.name, known, _what_to_do(folder, known.name))
+    return read_list(folder / known.name, known, _advice(folder, known.name))
 
 
 def _read(
@@ -108,18 +107,18 @@ def _read(
     folder = _folder(data_dir)
     archive = folder / f"{FOLDER}.zip"
     if (folder / FOLDER).is_dir():
-        pictures = ImageArchive(folder / FOLDER)
+        images = ImageArchive(folder / FOLDER)
     elif archive.is_file():
-        pictures = ImageArchive(archive, FOLDER)
+        images = ImageArchive(archive, FOLDER)
     else:
-        raise UserError(_what_to_do(folder, f"{FOLDER} and {archive.name}"))
+        raise UserError(_advice(folder, f"{FOLDER} and {archive.name}"))
     names, labels = labelled
-    return decoded(folder / "decoded" / f"{name}-{split}", pictures, names, SIDE), labels
+    return decoded(folder / "decoded" / f"{name}-{split}", images, names, SIDE), labels
 
 
-def _what_to_do(folder: Path, lacking: str) -> str:
+def _advice(folder: Path, missing: str) -> str:
     return (
-        f"the data set CelebA cannot be had. Tried:\n  - {folder}: lacks {lacking}\n"
+        f"the data set CelebA cannot be had. Tried:\n  - {folder}: lacks {missing}\n"
         f"What to do: from its published Google Drive folder (torchvision.datasets.CelebA with "
         f"download=True fetches it) put {FOLDER}.zip (or its folder), {ATTRIBUTES.name} and "
         f"{PARTITION.name} into {folder}, or use data=made_colour, a small made-up data set that "

@@ -1,7 +1,7 @@
-"""CIFAR-10 from its published Python batches, wherever people keep them.
+"""CIFAR-10 from its published Python batches.
 
-The batches are pickles. They are unpickled only after their hash matched, and even then by a reader
-that knows arrays and nothing else.
+The batches are pickles. They are unpickled only after their hash was verified, and then by an
+unpickler that accepts nothing but arrays, texts, numbers, lists and dictionaries.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import numpy as np
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.fetch import fetch as sources
-from fedsynth.data.fetch import known_files as files
+from fedsynth.data.fetch import fetch, known_files
 from fedsynth.data.registry import dataset
 
 SHAPE = (3, 32, 32)
-# The deviations that PSG and others scale by: the mean of each image's own. Over all pixels they
-# are 0.2470, 0.2435 and 0.2616.
+# The deviations by which PSG and others normalise: the mean over images of the deviation within an
+# image. Over all pixels they are 0.2470, 0.2435 and 0.2616.
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
@@ -32,9 +31,11 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
     about="CIFAR-10: 60,000 photographs of ten kinds of things, 32x32 RGB",
 )
 def cifar10(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The five training batches or the one test batch, in their order."""
-    wanted = [k for k in files.CIFAR10.files if k.name.startswith("test") == (split == "test")]
-    batches = [_batch(sources.read(files.CIFAR10, k, data_dir), k.name) for k in wanted]
+    """The five training batches, or the test batch, in order."""
+    selected = [
+        k for k in known_files.CIFAR10.files if k.name.startswith("test") == (split == "test")
+    ]
+    batches = [_batch(fetch.read(known_files.CIFAR10, k, data_dir), k.name) for k in selected]
     images, labels = zip(*batches, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
@@ -53,7 +54,7 @@ class _Arrays(pickle.Unpickler):
     """Unpickles numpy arrays, texts, numbers, lists and dictionaries; anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The few names that arrays are made of; `numpy.core` is what numpy 1 called them."""
+        """The names that arrays are built from; numpy 1 called their module `numpy.core`."""
         if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
             return getattr(np, name)
         if name == "_reconstruct" and module.endswith("core.multiarray"):
@@ -64,10 +65,10 @@ class _Arrays(pickle.Unpickler):
 
 
 def _reconstruct(_kind: type, shape: tuple[int, ...], code: bytes) -> np.ndarray:
-    """An empty array, which the pickle then fills."""
+    """An empty array, which the unpickler then fills."""
     return np.empty(shape, code.decode())
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How protocol 2 writes bytes."""
+    """Bytes, as protocol 2 of pickle writes them."""
     return text.encode(encoding if encoding in {"latin1", "latin-1"} else "ascii")

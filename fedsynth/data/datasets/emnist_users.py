@@ -1,9 +1,8 @@
-"""`data=emnist_users`: federated EMNIST from wherever it is, else the nearest thing to it, by name.
+"""`emnist_users`: federated EMNIST from any source, else the nearest substitute.
 
 The order is: federated EMNIST (LEAF, TensorFlow Federated, Flower Datasets), MNIST by its real
-writers, MNIST by virtual writers. What is taken is another data set with a name of its own, which
-then stands in the plan, the configuration, the log and the report; nothing is put in the place of
-anything in silence.
+writers, MNIST by virtual writers. The data set that is taken has a name of its own, which the plan,
+the configuration, the log and the report state; nothing is substituted silently.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.datasets import femnist as federated
-from fedsynth.data.datasets import mnist_writers
+from fedsynth.data.datasets import mnist_virtual, mnist_writers
 from fedsynth.data.formats import femnist
 from fedsynth.data.registry import dataset
 from fedsynth.data.users import Folder
@@ -23,21 +22,32 @@ SOURCES = {
     "leaf": "femnist_leaf",
     "tff": "femnist_tff",
     "flower": "femnist_flower",
-    "writers": mnist_writers.WRITERS,
-    "virtual": mnist_writers.VIRTUAL,
+    "writers": mnist_writers.NAME,
+    "virtual": mnist_virtual.NAME,
 }
 AUTO = "auto"
 
 
 def find(source: str, data_dir: Folder) -> tuple[str, tuple[str, ...]]:
-    """The data set to take for `data=emnist_users`, and what was tried before it, in words."""
+    """The data set to take for `data=emnist_users`.
+
+    Args:
+        source: `auto`, or one of `SOURCES`.
+        data_dir: The data directory, None for the default.
+
+    Returns:
+        The name of the data set, and the reason against each source that was tried before it.
+
+    Raises:
+        UserError: The source is unknown or not available.
+    """
     if source not in (AUTO, *SOURCES):
         raise unknown("source", source, (AUTO, *SOURCES))
     tried: list[str] = []
     for short, name in SOURCES.items():
         if source not in (AUTO, short):
             continue
-        reason = _lacking(name, data_dir)
+        reason = _unavailable(name, data_dir)
         if reason is None:
             return name, tuple(tried)
         tried.append(f"{short}: {reason}")
@@ -49,10 +59,10 @@ def find(source: str, data_dir: Folder) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _lacking(name: str, data_dir: Folder) -> str | None:
+def _unavailable(name: str, data_dir: Folder) -> str | None:
     if name in federated.READERS:
-        return federated.lacking(name, data_dir)
-    return mnist_writers.lacking(data_dir) if name == mnist_writers.WRITERS else None
+        return federated.unavailable(name, data_dir)
+    return mnist_writers.unavailable(data_dir) if name == mnist_writers.NAME else None
 
 
 @dataset(
@@ -61,8 +71,8 @@ def _lacking(name: str, data_dir: Folder) -> str | None:
     ),
     train=(),
     test=(),
-    about="federated EMNIST by users, from wherever it is (source=), else MNIST by its writers",
+    about="federated EMNIST by users, from any source (source=), else MNIST by its writers",
 )
 def emnist_users(_split: str, _data_dir: Folder) -> tuple[np.ndarray, np.ndarray]:
-    """Never read: the configuration names what was found."""
-    raise UserError(f"data={NAME} is looked for when a run is configured: source= names what.")
+    """Never read: the configuration names the data set that was found."""
+    raise UserError(f"data={NAME} is replaced when a run is configured; see source=.")

@@ -1,4 +1,4 @@
-"""Federated EMNIST by its writers, one data set for each form in which people keep it."""
+"""Federated EMNIST by its writers: one data set per published file format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.cache import user_records as converted
+from fedsynth.data.cache import user_records
 from fedsynth.data.formats import femnist
 from fedsynth.data.registry import dataset
 from fedsynth.data.users import Folder, UserIndex, UserRecords
@@ -30,8 +30,8 @@ ABOUT = {
 }
 
 
-def lacking(name: str, data_dir: Folder) -> str | None:
-    """Why this source cannot be read here, and what would help; None if it can."""
+def unavailable(name: str, data_dir: Folder) -> str | None:
+    """The reason why this source cannot be read and a remedy, or None if it can."""
     if name == "femnist_flower":
         if importlib.util.find_spec("flwr_datasets") is None:
             return "flwr_datasets is not installed (pip install 'flwr-datasets[vision]')"
@@ -39,7 +39,7 @@ def lacking(name: str, data_dir: Folder) -> str | None:
     if name == "femnist_leaf":
         places = ", ".join(str(place) for place in femnist.leaf_places(data_dir))
         return None if femnist.leaf_folder(data_dir) else f"no train/*.json in {places}"
-    for split in converted.SPLITS:
+    for split in user_records.SPLITS:
         if femnist.tff_file(data_dir, split) is None:
             places = ", ".join(str(place) for place in femnist.tff_places(data_dir, split))
             return f"none of {places}"
@@ -49,10 +49,10 @@ def lacking(name: str, data_dir: Folder) -> str | None:
 @functools.lru_cache(maxsize=8)
 def records(name: str, split: str, data_dir: Folder) -> UserRecords:
     """The records of one split by their writers."""
-    if reason := lacking(name, data_dir):
+    if reason := unavailable(name, data_dir):
         raise UserError(f"data={name} cannot be had: {reason}.")
     files = femnist.source_files(name, data_dir)
-    return converted.records(name, split, data_dir, READERS[name], files)
+    return user_records.records(name, split, data_dir, READERS[name], files)
 
 
 def _owners(name: str) -> UserIndex:
@@ -71,8 +71,8 @@ def _register(name: str) -> None:
         owners=_owners(name),
     )
     def read(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-        found = records(name, split, data_dir)
-        return found.images, found.labels
+        users = records(name, split, data_dir)
+        return users.images, users.labels
 
 
 for _name in READERS:

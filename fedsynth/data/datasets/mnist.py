@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, from their four original files each."""
+"""MNIST, from its four original files."""
 
 from __future__ import annotations
 
@@ -7,23 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.fetch import fetch as sources
-from fedsynth.data.fetch import known_files as files
+from fedsynth.data.fetch import known_files
+from fedsynth.data.formats import idx
 from fedsynth.data.registry import dataset
-
-
-def _read_idx(
-    known: files.IdxSet, split: str, data_dir: str | Path | None
-) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = (
-        (known.train_images, known.train_labels)
-        if split == "train"
-        else (known.test_images, known.test_labels)
-    )
-    return (
-        files.parse_images(sources.read(known, images, data_dir)),
-        files.parse_labels(sources.read(known, labels, data_dir)),
-    )
 
 
 @dataset(
@@ -33,16 +19,5 @@ def _read_idx(
     about="MNIST: 70,000 handwritten digits, 28x28 grey",
 )
 def mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The original four files."""
-    return _read_idx(files.MNIST, split, data_dir)
-
-
-@dataset(
-    DatasetInfo("fashion_mnist", (1, 28, 28), 10, (0.2861,), (0.3530,)),
-    train=(6000,) * 10,
-    test=(1000,) * 10,
-    about="Fashion-MNIST: 70,000 pictures of clothes, 28x28 grey",
-)
-def fashion_mnist(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The original four files."""
-    return _read_idx(files.FASHION_MNIST, split, data_dir)
+    """The images and labels of the two files of a split."""
+    return idx.read(known_files.MNIST, split, data_dir)

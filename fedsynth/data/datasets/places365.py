@@ -1,10 +1,10 @@
 """Places365 as three classes of scenes at 64x64, in the form of DataLens.
 
-DataLens takes "three level-2 classes" of the scene hierarchy, 120,000 pictures, and does not say
+DataLens takes "three level-2 classes" of the scene hierarchy, 120,000 images, and does not say
 which. Here a class is eight categories of one group of the hierarchy (`CLASSES`), of which the
-standard training list has up to 5,000 pictures each. The published validation part is tested on.
+standard training list has up to 5,000 images each. The published validation part is tested on.
 Read as torchvision keeps it, in the folder `places365` of the data directory: the lists, and the
-pictures of 256 pixels or the large ones. Every picture is taken whole and made 64x64.
+images of 256 pixels or the large ones. Each image is resized as a whole to 64x64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.cache.images import ImageArchive, decoded
-from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.fetch.known_files import VerifiedFile, read_list
 from fedsynth.data.registry import dataset
 
@@ -28,7 +28,7 @@ LISTS = {
     "train": VerifiedFile("places365_train_standard.txt", md5="30f37515461640559006b8329efbed1a"),
     "test": VerifiedFile("places365_val.txt", md5="e9f2fd57bfd9d07630173f4e8708e4b1"),
 }
-FOLDERS = {  # where torchvision, or the published archive, puts the pictures
+FOLDERS = {  # where torchvision, or the published archive, puts the images
     "train": ("data_256_standard", "data_256", "data_large_standard", "data_large"),
     "test": ("val_256", "val_large"),
 }
@@ -46,7 +46,7 @@ CLASSES = {
         *("/m/market/outdoor", "/p/plaza", "/a/alley", "/c/crosswalk"),
     ),
 }
-Labelled = tuple[list[str], np.ndarray]  # names of pictures, and their labels
+Labelled = tuple[list[str], np.ndarray]  # names of the images, and their labels
 
 
 def _counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
@@ -62,19 +62,19 @@ def _counts(split: str, data_dir: str | Path | None) -> tuple[int, ...]:
     about=f"Places365: photographs, 64x64 RGB; {'; '.join(CLASSES)} (eight categories each)",
 )
 def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """The pictures of the chosen categories, in the order of the published list."""
+    """The images of the chosen categories, in the order of the published list."""
     folder = _folder(data_dir)
     names, labels = listed(split, folder)
     for place in FOLDERS[split]:
         if (folder / place).is_dir():
             target = folder / "decoded" / f"places365-{split}"
             return decoded(target, ImageArchive(folder / place), names, SIDE), labels
-    raise UserError(_what_to_do(folder, " and ".join(FOLDERS[split])))
+    raise UserError(_advice(folder, " and ".join(FOLDERS[split])))
 
 
 @functools.lru_cache(maxsize=4)
 def listed(split: str, folder: Path) -> Labelled:
-    """The names of the pictures of the chosen categories, and their classes."""
+    """The names of the images of the chosen categories, and their classes."""
     numbers = dict(line.split() for line in _list(folder, CATEGORIES))
     labels = {
         numbers[category]: label
@@ -87,16 +87,16 @@ def listed(split: str, folder: Path) -> Labelled:
 
 
 def _folder(data_dir: str | Path | None) -> Path:
-    return sources.data_directory(data_dir) / "places365"
+    return data_directory(data_dir) / "places365"
 
 
 def _list(folder: Path, known: VerifiedFile) -> list[str]:
-    return read_list(folder / known.name, known, _what_to_do(folder, known.name))
+    return read_list(folder / known.name, known, _advice(folder, known.name))
 
 
-def _what_to_do(folder: Path, lacking: str) -> str:
+def _advice(folder: Path, missing: str) -> str:
     return (
-        f"the data set Places365 cannot be had. Tried:\n  - {folder}: lacks {lacking}\n"
+        f"the data set Places365 cannot be had. Tried:\n  - {folder}: lacks {missing}\n"
         f"What to do: unpack filelist_places365-standard.tar ({CATEGORIES.name}, "
         f"{LISTS['train'].name} and {LISTS['test'].name}), train_256_places365standard.tar "
         f"(as {FOLDERS['train'][0]}) and val_256.tar (as {FOLDERS['test'][0]}) into {folder}; "

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fedsynth.core.errors import UserError
-
-IMAGES_MAGIC, LABELS_MAGIC = 0x803, 0x801  # unsigned bytes with three dimensions, with one
 
 
 @dataclass(frozen=True)
@@ -191,19 +186,3 @@ def read_list(path: Path, known: VerifiedFile, advice: str) -> list[str]:
     except (WrongContent, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{error}. Put the published {known.name} there.") from error
     return [line for line in lines if line.strip()]
-
-
-def parse_images(content: bytes) -> np.ndarray:
-    """The images of an IDX file as uint8 [n, 1, h, w]."""
-    magic, n, height, width = struct.unpack(">4I", content[:16])
-    if magic != IMAGES_MAGIC or len(content) != 16 + n * height * width:
-        raise UserError(f"not an IDX file of images: magic {magic:#x}, {len(content):,} bytes.")
-    return np.frombuffer(content, np.uint8, offset=16).reshape(n, 1, height, width)
-
-
-def parse_labels(content: bytes) -> np.ndarray:
-    """The labels of an IDX file as int64 [n]."""
-    magic, n = struct.unpack(">2I", content[:8])
-    if magic != LABELS_MAGIC or len(content) != 8 + n:
-        raise UserError(f"not an IDX file of labels: magic {magic:#x}, {len(content):,} bytes.")
-    return np.frombuffer(content, np.uint8, offset=8).astype(np.int64)

@@ -45,7 +45,9 @@ def tiny_adult(monkeypatch, tmp_path):
 
 def written(rows, record):
     """One record as people write it."""
-    return [tables.decoded(c, rows[:, i].flatten())[record] for i, c in enumerate(adult.COLUMNS)]
+    return [
+        tables.decode_column(c, rows[:, i].flatten())[record] for i, c in enumerate(adult.COLUMNS)
+    ]
 
 
 def test_uci_files_are_read_as_they_are(tiny_adult):

@@ -61,7 +61,7 @@ def faces(monkeypatch, tmp_path):
     known(monkeypatch, celeba, "PARTITION", folder / "list_eval_partition.txt", parts)
     for number, name in enumerate(FACES):
         picture(folder / "img_align_celeba" / name, number)
-    old = datasets._registry["celeba_gender"]
+    old = datasets.find("celeba_gender")
     small = dataclasses.replace(old, train=(2, 2), test=(1, 1))
     monkeypatch.setitem(datasets._registry, "celeba_gender", small)
     return folder
@@ -112,14 +112,14 @@ def test_pictures_are_decoded_once_and_then_mapped(faces, monkeypatch):
         raise AssertionError("decoded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoded, "_picture", refuse)
+        patch.setattr(decoded, "_decode", refuse)
         images, _ = datasets.find("celeba_gender").reader("train", faces.parent)
         assert isinstance(images, np.memmap)
         images[0] = 0  # copy on write: nobody else sees it
         again = datasets.load("celeba_gender", "train", faces.parent)[0]
         assert torch.equal(again, first)
     (faces / "decoded" / "celeba_gender-train" / "made-from.json").write_text("of something else")
-    monkeypatch.setattr(decoded, "_picture", refuse)
+    monkeypatch.setattr(decoded, "_decode", refuse)
     with pytest.raises(AssertionError, match="decoded again"):
         datasets.load("celeba_gender", "train", faces.parent)
 
@@ -131,9 +131,9 @@ def truncate(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, "000002.jpg is not a whole picture"),
-        (lambda path: path.write_text("no picture"), "000002.jpg is not a whole picture"),
-        (lambda path: path.unlink(), "there is no picture 000002.jpg in"),
+        (truncate, "000002.jpg is not a complete image"),
+        (lambda path: path.write_text("no picture"), "000002.jpg is not a complete image"),
+        (lambda path: path.unlink(), "there is no image 000002.jpg in"),
     ],
 )
 def test_a_damaged_picture_is_named_and_nothing_half_is_kept(faces, damage, message):
@@ -156,7 +156,7 @@ def test_a_changed_list_is_refused(faces):
 
 def test_a_folder_that_cannot_be_written_to_is_told(faces):
     (faces / "decoded").write_text("a file where a folder must be")
-    with pytest.raises(UserError, match=r"cannot keep decoded pictures in .*data_dir="):
+    with pytest.raises(UserError, match=r"cannot keep decoded images in .*data_dir="):
         datasets.load("celeba_gender", "train", faces.parent)
 
 

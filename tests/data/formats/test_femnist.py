@@ -211,9 +211,9 @@ def no_network(monkeypatch):
         raise clients.Unavailable("no network")
 
     monkeypatch.setattr(clients, "qmnist_labels", refuse)
-    mnist_writers._lacking.cache_clear()
+    mnist_writers._unavailable.cache_clear()
     yield
-    mnist_writers._lacking.cache_clear()
+    mnist_writers._unavailable.cache_clear()
 
 
 @pytest.mark.usefixtures("no_network")

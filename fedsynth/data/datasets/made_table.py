@@ -1,4 +1,4 @@
-"""A made-up table of visits to a clinic: numbers and categories, two classes of unequal size."""
+"""`made_table`, a synthetic table of clinic visits: numbers and categories, two unequal classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsynth.core.errors import unknown
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Column
 from fedsynth.data.registry import dataset
-from fedsynth.data.tables import encode, table_facts
+from fedsynth.data.tables import encode, table_info
 
 WARDS = ("north", "south", "east", "west", "unknown")
 COLUMNS = (
@@ -28,26 +28,26 @@ TRAIN, TEST = (1200, 800), (300, 200)
 
 
 @dataset(
-    table_facts("made_table", COLUMNS, 2, MEAN, STD),
+    table_info("made_table", COLUMNS, 2, MEAN, STD),
     train=TRAIN,
     test=TEST,
     about="made-up table: 2,500 visits to a clinic drawn by a program, 4 numbers and 3 categories",
     made=True,
 )
 def made_table(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Drawn anew each time; needs no files."""
+    """The same records at each call; needs no files."""
     sizes = {"train": TRAIN, "test": TEST}
     if split not in sizes:
         raise unknown("split", split, sizes)
     rng = numpy_generator("made_table", split)
     labels = np.repeat([0, 1], sizes[split])
-    drawn = _draw(labels, rng)
+    columns = _draw(labels, rng)
     order = rng.permutation(len(labels))
-    return encode(COLUMNS, drawn, "made_table")[order], labels[order]
+    return encode(COLUMNS, columns, "made_table")[order], labels[order]
 
 
 def _draw(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """The columns: the classes differ in means, in odds and in how two columns hang together."""
+    """The columns: classes differ in means, in odds and in the correlation of two columns."""
     n, sick = len(labels), labels == 1
     age = np.rint(rng.normal(np.where(sick, 57, 45), 13, n).clip(18, 90))
     smokes = rng.random(n) < np.where(sick, 0.6, 0.3)
@@ -66,6 +66,6 @@ _REFERRALS = np.array(COLUMNS[-1].categories)
 def _choose(
     rng: np.random.Generator, sick: np.ndarray, healthy: tuple[float, ...], ill: tuple[float, ...]
 ) -> np.ndarray:
-    """One code a record, by the odds of its class."""
+    """One category index per record, by the odds of its class."""
     odds = np.cumsum(np.where(sick[:, None], ill, healthy), axis=1)
     return (rng.random((len(sick), 1)) > odds[:, :-1]).sum(1)

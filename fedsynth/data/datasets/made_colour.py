@@ -1,4 +1,4 @@
-"""A made-up set in colour: the figures of `shapes` in 32x32, whose colours hint at the class."""
+"""`made_colour`, a synthetic set: the figures of `shapes` in colours that hint at the class."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from fedsynth.core.errors import unknown
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.datasets import line_figures as shapes
+from fedsynth.data.datasets import shapes
 from fedsynth.data.registry import dataset
 
-SIZES = {"train": 120, "test": 40}  # images a class
+SIZES = {"train": 120, "test": 40}  # images per class
 EDGE = 2  # pixels around a figure of 28 pixels
 MEAN, STD = (0.1614, 0.1553, 0.1629), (0.1467, 0.1438, 0.1475)
 
@@ -25,13 +25,13 @@ MEAN, STD = (0.1614, 0.1553, 0.1629), (0.1467, 0.1438, 0.1475)
     made=True,
 )
 def made_colour(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Drawn anew each time; needs no files."""
+    """The same images at each call; needs no files."""
     if split not in SIZES:
         raise unknown("split", split, SIZES)
     rng, n = numpy_generator("made_colour", split), SIZES[split]
     images = [
-        _coloured(shapes.figure(strokes, n, rng), place / shapes.CLASSES, rng)
-        for place, strokes in enumerate(shapes.FIGURES.values())
+        _coloured(shapes.figure(strokes, n, rng), class_index / shapes.CLASSES, rng)
+        for class_index, strokes in enumerate(shapes.FIGURES.values())
     ]
     labels = np.repeat(np.arange(shapes.CLASSES), n)
     order = rng.permutation(len(labels))
@@ -39,7 +39,7 @@ def made_colour(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, n
 
 
 def _coloured(figures: np.ndarray, hue: float, rng: np.random.Generator) -> np.ndarray:
-    """Grey figures [n, 1, 28, 28] as ink of about this hue on paper of any."""
+    """Grey figures [n, 1, 28, 28] as ink of about this hue on paper of a random colour."""
     n = len(figures)
     edge = ((0, 0), (0, 0), (EDGE, EDGE), (EDGE, EDGE))
     ink = np.pad(figures, edge) / 255
@@ -51,7 +51,7 @@ def _coloured(figures: np.ndarray, hue: float, rng: np.random.Generator) -> np.n
 
 
 def _colours(hue: np.ndarray, brightness: np.ndarray) -> np.ndarray:
-    """Colours [n, 3, 1, 1] around the colour circle."""
+    """RGB colours [n, 3, 1, 1] of these hues (1 is a full circle) and brightnesses."""
     turns = hue[:, None] + np.array([0, 1 / 3, 2 / 3])
     rgb = (0.55 + 0.45 * np.cos(2 * np.pi * turns)) * brightness[:, None]
     return rgb[:, :, None, None]

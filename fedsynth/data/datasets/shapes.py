@@ -1,20 +1,23 @@
-"""A made-up data set: simple line figures with jitter, drawn by this program from a fixed key.
+"""`shapes`, a synthetic data set: line figures with jitter, drawn from a fixed key.
 
-It is for tests and for a first try without a network. It stands for nothing real, says so in its
-name and description, and is never used in place of data that could not be had.
+For tests and for a first run without a network. It is never used in place of data that cannot be
+found.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from fedsynth.core.errors import unknown
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.core.types import DatasetInfo
+from fedsynth.data.registry import dataset
 
 SIZE = 28
-TRAIN_A_CLASS, TEST_A_CLASS = 200, 40
+SIZES = {"train": 200, "test": 40}  # images per class
 MEAN, STD = (0.1025,), (0.2357,)
 
 Points = tuple[tuple[float, float], ...]
@@ -41,20 +44,26 @@ FIGURES: dict[str, tuple[Points, ...]] = {
 CLASSES = len(FIGURES)
 
 
-def draw(split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The images (uint8 [n, 1, 28, 28]) and labels (int64 [n]) of a split; always the same."""
-    sizes = {"train": TRAIN_A_CLASS, "test": TEST_A_CLASS}
-    if split not in sizes:
-        raise unknown("split", split, sizes)
+@dataset(
+    DatasetInfo("shapes", (1, SIZE, SIZE), CLASSES, MEAN, STD),
+    train=(SIZES["train"],) * CLASSES,
+    test=(SIZES["test"],) * CLASSES,
+    about="made-up shapes: 2,400 images drawn by a program, 28x28 grey; for tests and first tries",
+    made=True,
+)
+def shapes(split: str, _data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """The same images at each call; needs no files."""
+    if split not in SIZES:
+        raise unknown("split", split, SIZES)
     rng = numpy_generator("shapes", split)
-    images = np.concatenate([figure(s, sizes[split], rng) for s in FIGURES.values()])
-    labels = np.repeat(np.arange(CLASSES), sizes[split])
+    images = np.concatenate([figure(s, SIZES[split], rng) for s in FIGURES.values()])
+    labels = np.repeat(np.arange(CLASSES), SIZES[split])
     order = rng.permutation(len(labels))
     return images[order], labels[order]
 
 
 def figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.ndarray:
-    """n images of one figure: turned, stretched, moved, drawn thick or thin, bright or dim."""
+    """n images of one figure, with random rotation, stretch, shift, line width and brightness."""
     turn = rng.uniform(-0.25, 0.25, n)
     scale = rng.uniform(6.0, 10.0, (n, 2))
     centre = (SIZE - 1) / 2 + rng.uniform(-2.5, 2.5, (n, 2))
@@ -62,7 +71,7 @@ def figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.
     brightness = rng.uniform(0.6, 1.0, (n, 1, 1))
     distance = np.full((n, SIZE, SIZE), np.inf)
     for stroke in strokes:
-        points = [_place(np.array(p), turn, scale, centre) for p in stroke]
+        points = [_position(np.array(p), turn, scale, centre) for p in stroke]
         for start, end in pairwise(points):
             distance = np.minimum(distance, _distance_to_segment(start, end))
     ink = np.clip(half_width + 0.5 - distance, 0, 1) * brightness
@@ -70,17 +79,17 @@ def figure(strokes: tuple[Points, ...], n: int, rng: np.random.Generator) -> np.
     return np.rint(255 * np.clip(ink + grain, 0, 1)).astype(np.uint8)[:, None]
 
 
-def _place(
+def _position(
     point: np.ndarray, turn: np.ndarray, scale: np.ndarray, centre: np.ndarray
 ) -> np.ndarray:
-    """Where a point of the figure falls in each of n images: [n, 2], in pixels."""
+    """The position of a point of the figure in each of n images: [n, 2], in pixels."""
     x, y = (point * scale).T
     turned = np.stack([x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn)], 1)
     return turned + centre
 
 
 def _distance_to_segment(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """How far each pixel is from the segment of its image: [n, SIZE, SIZE]."""
+    """The distance of each pixel from the segment in its image: [n, SIZE, SIZE]."""
     rows, columns = np.mgrid[:SIZE, :SIZE]
     pixels = np.stack([columns, rows], -1)[None] - start[:, None, None]
     along = (end - start)[:, None, None]
