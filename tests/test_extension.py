@@ -109,7 +109,7 @@ def test_the_method(new_file, capsys):
     run = RunDirectory(Path("run"))
     job = f"{name}-eps10-seed0"
     for stage in range(1, 6):
-        outcome = run.load_release(job, stage)
+        outcome = run.releases.load(job, stage)
         assert isinstance(outcome, SyntheticSet)
         assert outcome.images.shape == (2, 1, 28, 28)
     assert torch.isfinite(outcome.images).all()

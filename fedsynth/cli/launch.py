@@ -106,7 +106,7 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool) -> int:
                 )
             )
         except UserError:
-            run.withdraw()
+            run.roll_back()
             raise
         progress = stack.enter_context(Progress(silent=quiet))
         run.log(f"{len(jobs)} jobs on engine {settings.engine}")

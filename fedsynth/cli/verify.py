@@ -24,7 +24,8 @@ from fedsynth.privacy.accounting.events import describe
 from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
 from fedsynth.storage.metrics import Metric
-from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory, release_name
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
 
 DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 

@@ -30,10 +30,10 @@ def number_of_classifiers(job: Job, is_model: bool) -> int:
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
     """Everything released up to a stage as one set, or the last released model."""
     run = RunDirectory(Path(job.out))
-    outcome = run.load_release(job.name, stage + 1)
+    outcome = run.releases.load(job.name, stage + 1)
     if isinstance(outcome, ReleasedModel):
         return outcome
-    sets = [run.load_release(job.name, earlier + 1) for earlier in range(stage)]
+    sets = [run.releases.load(job.name, earlier + 1) for earlier in range(stage)]
     return SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
 
 

@@ -24,7 +24,8 @@ from fedsynth.methods.method import Method
 from fedsynth.methods.registry import load_plugins
 from fedsynth.methods.registry import method as find_method
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.storage.run_directory import SERVER, release_name
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import SERVER
 
 _STORED_SCENARIO = "world"  # its key in the text of a job
 

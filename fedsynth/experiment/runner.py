@@ -272,7 +272,7 @@ class Runner:
 
     def _clean_up(self, job: Job) -> None:
         """Remove the raw records and keys of a closed job; also after a crash in between."""
-        self.run.drop_disclosed(job.name)
+        self.run.releases.drop_raw(job.name)
         destroy_keys(job)
 
 

@@ -64,14 +64,14 @@ def serve_job(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
 def _serve_stage(
     job: Job, run: RunDirectory, stage: int, ask: Ask, inherited: tuple[Outcome, ...]
 ) -> Outcome:
-    if run.has_release(job.name, stage + 1):
-        return run.load_release(job.name, stage + 1)
+    if run.releases.exists(job.name, stage + 1):
+        return run.releases.load(job.name, stage + 1)
     outcome = job.method_impl.serve(StageConnection(job, stage, ask, inherited))
     data = job.plan(stage).stage.data
     table = None
     if isinstance(outcome, SyntheticSet) and data.kind == DataKind.TABLE:
         table = to_csv(data, outcome.images, outcome.labels)
-    run.save_release(job.name, stage + 1, outcome, table)
+    run.releases.save(job.name, stage + 1, outcome, table)
     return outcome
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.text import epsilon_text
 from fedsynth.report.summary import SummaryRow, stages_of
-from fedsynth.storage.releases import grey_or_colour
+from fedsynth.storage.pictures import grey_or_colour
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

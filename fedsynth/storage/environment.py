@@ -80,7 +80,7 @@ def git_commit() -> dict[str, Any] | None:
     """The commit this code was run from and whether it was changed; None outside a checkout."""
     package = Path(__file__).resolve().parents[1]
     # A package installed inside somebody else's repository is not tracked by it.
-    if _git(package, "ls-files", "--error-unmatch", "core.py") is None:
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(package, "rev-parse", "HEAD")
     changed = _git(package, "status", "--porcelain", "--untracked-files=no", ".")

@@ -78,6 +78,18 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
         file.write(data)
 
 
+def write_file(path: Path, data: bytes) -> Path:
+    """Write a file durably, with the folders it needs.
+
+    Raises:
+        UserError: The disk refuses.
+    """
+    with disk_errors(path):
+        make_directories(path.parent)
+        atomic_write(path, data)
+    return path
+
+
 def durable_append(path: Path, data: bytes) -> None:
     """Append `data` and fsync; a write that fails leaves the file at its former length."""
     with open(path, "ab", buffering=0) as file:

@@ -1,7 +1,7 @@
 """The tidy table of numbers: method, epsilon, seed, stage, metric, value.
 
-During a run rows are appended; `settle` puts the file into its one final form (one row a key, the
-last one written wins, sorted), so that runs with equal numbers have equal files, however often
+During a run rows are appended; `compact` puts the file into its one final form (one row per key,
+the last one written wins, sorted), so that runs with equal numbers have equal files, however often
 they were interrupted.
 """
 
@@ -50,7 +50,7 @@ class MetricsFile:
                 atomic_write(self.path, _csv([COLUMNS]))
             durable_append(self.path, _csv(lines))
 
-    def settle(self) -> None:
+    def compact(self) -> None:
         """Rewrite the file in its final form; does nothing when it is already in it."""
         with self._lock, disk_errors(self.path):
             if not self.path.exists():
@@ -62,7 +62,7 @@ class MetricsFile:
                 atomic_write(self.path, after)
 
     def read(self) -> list[Metric]:
-        """All metrics, one a key (the last one written), sorted."""
+        """All metrics, one per key (the last one written), sorted."""
         if not self.path.exists():
             return []
         latest = {row[:5]: row for row in self._rows(self.path.read_bytes())}

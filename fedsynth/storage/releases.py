@@ -1,11 +1,14 @@
-"""Outcomes as files: npz archives that `np.load(..., allow_pickle=False)` reads, and pictures.
+"""Releases of a run on disk: `.npz` archives of plain arrays, read without pickle, and pictures.
 
-The same outcome always gives the same bytes, so two runs are compared with `cmp`.
+The same outcome always gives the same bytes, so releases of two runs are compared with `cmp`.
+Stages count from 1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -14,11 +17,85 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
+from fedsynth.storage.files import write_file
+from fedsynth.storage.pictures import contact_sheet, png
 
 WIDTH_KEY = "fedsynth.width"
-COLUMNS = 10
-TILE_PIXELS = 56
-GAP = 2
+RELEASES, RAW_RECORDS = "releases", "disclosed"
+
+
+def release_name(method: str, epsilon: float, seed: int) -> str:
+    """The folder of one job's releases."""
+    return f"{method}-eps{repr(float(epsilon)).removesuffix('.0')}-seed{seed}"
+
+
+class ReleaseStore:
+    """The releases in a run directory, by the name of their job and their stage."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+
+    def save(self, name: str, stage: int, outcome: Outcome, table: str | None = None) -> Path:
+        """Write a stage's outcome and, for a synthetic set, its picture or its rows as CSV.
+
+        Raw records, which only a non-private reference releases, go to a folder of their own.
+
+        Args:
+            name: The job, as from `release_name`.
+            stage: The stage, from 1.
+            outcome: The outcome.
+            table: The rows of a synthetic table as CSV, in place of a picture.
+        """
+        if isinstance(outcome, ReleasedModel):
+            stem = self._run / RELEASES / _component(name) / f"model-{stage}"
+        else:
+            folder = RAW_RECORDS if outcome.raw else RELEASES
+            stem = self._run / folder / _component(name) / f"stage-{stage}"
+            if table is not None and not outcome.raw:
+                write_file(stem.with_suffix(".csv"), table.encode())
+            elif not outcome.raw:
+                write_file(stem.with_suffix(".png"), png(contact_sheet(outcome)))
+        return write_file(stem.with_suffix(".npz"), archive(outcome))
+
+    def load(self, name: str, stage: int) -> Outcome:
+        """Read a stage's outcome, equal to the bit to what was saved.
+
+        Raises:
+            UserError: There is none, or its file is damaged.
+        """
+        path = self._find(name, stage)
+        if path is None:
+            raise UserError(f"{self._run} holds no release of {name} for stage {stage}.")
+        return unarchive(path)
+
+    def exists(self, name: str, stage: int) -> bool:
+        """Whether this outcome is on disk."""
+        return self._find(name, stage) is not None
+
+    def is_model(self, name: str, stage: int) -> bool:
+        """Whether this outcome is on disk and a model, not a set."""
+        path = self._find(name, stage)
+        return path is not None and path.name.startswith("model-")
+
+    def drop_raw(self, name: str) -> None:
+        """Remove the raw records of a reference, which only its evaluation needs."""
+        shutil.rmtree(self._run / RAW_RECORDS / _component(name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self._run / RAW_RECORDS).rmdir()
+
+    def _find(self, name: str, stage: int) -> Path | None:
+        for folder in (RELEASES, RAW_RECORDS):
+            for kind in ("stage", "model"):
+                path = self._run / folder / _component(name) / f"{kind}-{stage}.npz"
+                if path.is_file():
+                    return path
+        return None
+
+
+def _component(name: str) -> str:
+    if not name or name in {".", ".."} or "/" in name or "\\" in name or not name.isprintable():
+        raise ValueError(f"not a name for a release: {name!r}")
+    return name
 
 
 def archive(outcome: Outcome) -> bytes:
@@ -53,56 +130,6 @@ def unarchive(path: Path) -> Outcome:
         return SyntheticSet.from_arrays(arrays)
     except ValueError as error:
         raise UserError(f"{path} is not a release: {error}.") from error
-
-
-def is_table(outcome: SyntheticSet) -> bool:
-    """Whether these are rows of a table, of which there is no picture."""
-    return tuple(outcome.images.shape[2:]) == (1, 1)
-
-
-def contact_sheet(outcome: SyntheticSet, tile_pixels: int = TILE_PIXELS) -> np.ndarray:
-    """A picture of a synthetic set: one row a class, its first ten images, clamped to [0, 1].
-
-    Images are enlarged by a whole factor, to about `tile_pixels`; 0 leaves them as they are.
-    Returns uint8 [height, width] for grey images and [height, width, 3] for colour.
-    """
-    images = grey_or_colour(outcome.images)
-    labels = _numpy(outcome.labels)
-    factor = max(1, round(tile_pixels / max(images.shape[1:3])))
-    tiles = images.repeat(factor, axis=1).repeat(factor, axis=2)
-    classes = np.unique(labels)
-    height, width, channels = tiles.shape[1:]
-    rows = max(1, len(classes))
-    sheet = np.ones(
-        (rows * (height + GAP) + GAP, COLUMNS * (width + GAP) + GAP, channels), dtype=np.float32
-    )
-    for row, label in enumerate(classes):
-        for column, index in enumerate(np.flatnonzero(labels == label)[:COLUMNS]):
-            top, left = GAP + row * (height + GAP), GAP + column * (width + GAP)
-            sheet[top : top + height, left : left + width] = tiles[index]
-    grey = (sheet * 255).round().astype(np.uint8)
-    return grey[:, :, 0] if channels == 1 else grey
-
-
-def grey_or_colour(images: torch.Tensor) -> np.ndarray:
-    """Images, floats or bytes, as they can be shown: float32 [n, height, width, 1 or 3] in [0, 1].
-
-    Numbers of channels other than three are averaged to grey; what is not a number is black.
-    """
-    full = 255 if images.dtype == torch.uint8 else 1
-    shown = np.nan_to_num(_numpy(images).astype(np.float32) / full).clip(0.0, 1.0)
-    if shown.shape[1] != 3:
-        shown = shown.mean(axis=1, keepdims=True)
-    return shown.transpose(0, 2, 3, 1)
-
-
-def png(picture: np.ndarray) -> bytes:
-    """Encode a uint8 picture as PNG."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -1,15 +1,14 @@
-"""The run directory: everything a run leaves behind, each file complete or absent.
+"""The run directory: the files of a run, each complete or absent.
 
 Writes go to a temporary file that is synced and renamed, so a crash, a full disk or kill -9 never
-leaves half a file. What the disk refuses is a `UserError`. Stages are counted from 1 here, in
-`metrics.csv` and in file names, because people read them.
+leaves half a file. What the disk refuses is a `UserError`. Stages count from 1 here, in
+`metrics.csv` and in file names.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 import yaml
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.storage.environment import describe_environment
 from fedsynth.storage.files import (
     TEMPORARY_SUFFIX,
@@ -27,10 +25,11 @@ from fedsynth.storage.files import (
     durable_append,
     make_directories,
     remove_directories,
+    write_file,
 )
 from fedsynth.storage.lock import HOLDER, LOCK
 from fedsynth.storage.metrics import Metric, MetricsFile
-from fedsynth.storage.releases import archive, contact_sheet, png, unarchive
+from fedsynth.storage.releases import ReleaseStore
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -42,17 +41,13 @@ REPORT = "report.html"
 SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 
-def release_name(method: str, epsilon: float, seed: int) -> str:
-    """The folder of one job's releases."""
-    return f"{method}-eps{repr(float(epsilon)).removesuffix('.0')}-seed{seed}"
-
-
 class RunDirectory:
-    """One run on disk. Make one with `create` (a new run), `open` (to go on) or `read`."""
+    """One run on disk, from `create` (a new run), `open` (to continue) or `read`."""
 
     def __init__(self, path: Path, made: Sequence[Path] | None = None) -> None:
         self.path = path
         self._made = made  # directories of a new run that did not exist before it
+        self.releases = ReleaseStore(path)
         self._metrics = MetricsFile(path / METRICS)
         self._timings = MetricsFile(path / TIMINGS)
 
@@ -62,7 +57,7 @@ class RunDirectory:
         path = Path(path)
         with disk_errors(path):
             if path.is_dir():
-                _refuse_what_is_there(path)
+                _check_unused(path)
             made = make_directories(path)
             try:
                 # Found out now and not after an hour's work: can files be made here at all?
@@ -74,7 +69,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
-        """Continue the run at `path`, which nobody else works at; tidies what a crash left."""
+        """Continue the run at `path`, which no other process uses; removes leftovers of a crash."""
         run = cls.read(path)
         for leftover in run.path.rglob(f".*{TEMPORARY_SUFFIX}"):
             with contextlib.suppress(OSError):
@@ -85,7 +80,7 @@ class RunDirectory:
 
     @classmethod
     def read(cls, path: str | Path) -> RunDirectory:
-        """The run at `path`, to look at: nothing in it is changed, it may still be at work."""
+        """Open the run at `path`, which may be in use, for reading only."""
         path = Path(path)
         if not path.is_dir():
             what = "is a file" if path.exists() else "does not exist"
@@ -94,8 +89,8 @@ class RunDirectory:
             raise UserError(f"{path} is not a run directory: it has no {CONFIG}.")
         return cls(path)
 
-    def withdraw(self) -> None:
-        """Take back a new run that could not begin; one that was only opened stays as it is."""
+    def roll_back(self) -> None:
+        """Remove a new run that could not start; one that was only opened stays as it is."""
         if self._made is not None:
             for name in (CONFIG, ENVIRONMENT, LOG, HOLDER, LOCK):
                 (self.path / name).unlink(missing_ok=True)
@@ -103,7 +98,7 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end: the report is written last."""
+        """Whether the run is complete: the report is written last."""
         return (self.path / REPORT).is_file()
 
     def write_bytes(self, name: str, data: bytes) -> Path:
@@ -111,10 +106,7 @@ class RunDirectory:
         target = self.path / name
         if target == self.path or not target.resolve().is_relative_to(self.path.resolve()):
             raise ValueError(f"{name!r} is outside the run directory")
-        with disk_errors(target):
-            make_directories(target.parent)
-            atomic_write(target, data)
-        return target
+        return write_file(target, data)
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file of the run, atomically, as UTF-8."""
@@ -137,15 +129,15 @@ class RunDirectory:
         return config
 
     def write_environment(self, arguments: Sequence[str]) -> Path:
-        """Write what this run ran on and with; `arguments` are the words after the command."""
+        """Write versions, machine and command; `arguments` are the words after the command."""
         text = json.dumps(describe_environment(arguments), indent=2, ensure_ascii=False)
         return self.write_text(ENVIRONMENT, text + "\n")
 
     def read_environment(self) -> dict[str, Any]:
-        """What `write_environment` wrote; empty when it is missing."""
+        """The content of `write_environment`; empty when it is missing or damaged."""
         try:
-            return json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return dict(json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             return {}
 
     def add_metrics(self, rows: Iterable[Sequence[Any]]) -> None:
@@ -157,12 +149,12 @@ class RunDirectory:
         self._timings.add(rows)
 
     def compact_metrics(self) -> None:
-        """Put `metrics.csv` into its final form: sorted, one row a key, the last one wins."""
-        self._metrics.settle()
-        self._timings.settle()
+        """Put `metrics.csv` into its final form: sorted, one row per key, the last one wins."""
+        self._metrics.compact()
+        self._timings.compact()
 
     def metrics(self) -> list[Metric]:
-        """All metrics so far, one a key, sorted; then all timings."""
+        """All metrics so far, one per key, sorted; then all timings."""
         return [*self._metrics.read(), *self._timings.read()]
 
     def log(self, text: str) -> None:
@@ -172,58 +164,10 @@ class RunDirectory:
         with disk_errors(path):
             durable_append(path, f"{moment} {text}\n".encode())
 
-    def save_release(
-        self, name: str, stage: int, outcome: Outcome, table: str | None = None
-    ) -> Path:
-        """Write a stage's outcome, and beside a synthetic set its picture, or `table`, its rows as
-        CSV. Raw records, which only a non-private reference releases, go to a folder of their own
-        (`drop_disclosed`)."""
-        if isinstance(outcome, SyntheticSet) and outcome.raw:
-            return self.write_bytes(
-                f"disclosed/{_component(name)}/stage-{stage}.npz", archive(outcome)
-            )
-        kind = "stage" if isinstance(outcome, SyntheticSet) else "model"
-        stem = f"releases/{_component(name)}/{kind}-{stage}"
-        if isinstance(outcome, SyntheticSet) and table is not None:
-            self.write_text(f"{stem}.csv", table)
-        elif isinstance(outcome, SyntheticSet):
-            self.write_bytes(f"{stem}.png", png(contact_sheet(outcome)))
-        return self.write_bytes(f"{stem}.npz", archive(outcome))
-
-    def drop_disclosed(self, name: str) -> None:
-        """Remove a reference's raw records: once judged, nobody needs them."""
-        shutil.rmtree(self.path / "disclosed" / _component(name), ignore_errors=True)
-        with contextlib.suppress(OSError):
-            (self.path / "disclosed").rmdir()
-
     def files_of(self, folder: str) -> frozenset[str]:
         """The names of all files below a folder, relative to the run directory."""
         found = (path for path in (self.path / folder).rglob("*") if path.is_file())
         return frozenset(path.relative_to(self.path).as_posix() for path in found)
-
-    def has_release(self, name: str, stage: int) -> bool:
-        """Whether this outcome is on disk."""
-        return self._release(name, stage) is not None
-
-    def holds_model(self, name: str, stage: int) -> bool:
-        """Whether this outcome is a model and not a set."""
-        path = self._release(name, stage)
-        return path is not None and path.name.startswith("model-")
-
-    def load_release(self, name: str, stage: int) -> Outcome:
-        """Read a stage's outcome back, bit by bit what was saved."""
-        path = self._release(name, stage)
-        if path is None:
-            raise UserError(f"{self.path} holds no release of {name} for stage {stage}.")
-        return unarchive(path)
-
-    def _release(self, name: str, stage: int) -> Path | None:
-        for place in ("releases", "disclosed"):
-            for kind in ("stage", "model"):
-                path = self.path / place / _component(name) / f"{kind}-{stage}.npz"
-                if path.is_file():
-                    return path
-        return None
 
 
 def _rename_former_files(path: Path) -> None:
@@ -237,13 +181,7 @@ def _rename_former_files(path: Path) -> None:
     former.rename(path / SERVER)
 
 
-def _component(name: str) -> str:
-    if not name or name in {".", ".."} or "/" in name or "\\" in name or not name.isprintable():
-        raise ValueError(f"not a name for a release: {name!r}")
-    return name
-
-
-def _refuse_what_is_there(path: Path) -> None:
+def _check_unused(path: Path) -> None:
     entries = {entry.name for entry in path.iterdir()}
     if CONFIG in entries:
         state = "a finished run" if REPORT in entries else "an unfinished run"

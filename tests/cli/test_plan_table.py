@@ -41,7 +41,7 @@ def test_images_are_foreseen(name: str, world: str, tmp_path: Path, here: Engine
     release(mine, here)
     run = RunDirectory(Path(mine.out))
     for stage, plan in enumerate(mine.plans):
-        outcome = run.load_release(mine.name, stage + 1)
+        outcome = run.releases.load(mine.name, stage + 1)
         assert isinstance(outcome, SyntheticSet)
         assert released_images(mine, plan) == pytest.approx(len(outcome.labels), rel=0.1)
 

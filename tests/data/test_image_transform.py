@@ -92,7 +92,7 @@ def test_a_release_has_the_form(here, tmp_path):
     job = dataclasses.replace(job, scenario=world)
     run = tiny.release_and_judge([job], here)
     assert isinstance(run, RunDirectory)
-    assert run.load_release(job.name, 1).images.shape[1:] == (1, 16, 16)
+    assert run.releases.load(job.name, 1).images.shape[1:] == (1, 16, 16)
 
 
 @pytest.mark.parametrize("words", ["resize=28", "grey=true"])

@@ -73,7 +73,7 @@ def spent(job: Job, party: int) -> Any:
 
 
 def released(job: Job) -> bool:
-    return RunDirectory(Path(job.out)).has_release(job.name, 1)
+    return RunDirectory(Path(job.out)).releases.exists(job.name, 1)
 
 
 def from_round(first: int, party: int = 2) -> Callable[[int, Request], bool]:

@@ -119,4 +119,4 @@ def test_a_run_ends_with_the_name_of_the_party_and_releases_nothing(
         pytest.raises(BadReply, match=match),
     ):
         tiny.release(job, engine)
-    assert not RunDirectory(Path(job.out)).has_release(job.name, 1)
+    assert not RunDirectory(Path(job.out)).releases.exists(job.name, 1)

@@ -58,7 +58,7 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     assert found["users_heard_true"] == len(mine) > 0
     assert found["affected_users_true"] == truth > 0
     assert found["affected_share_true"] == pytest.approx(truth / len(mine))
-    seen = detect_inversion(run.load_release(job.name, 1), job.plan(0).stage.data)
+    seen = detect_inversion(run.releases.load(job.name, 1), job.plan(0).stage.data)
     assert found["inverted_share"] == pytest.approx(seen.share_by_edges)
     assert found["inverted_share_brightness"] == pytest.approx(seen.share_by_brightness)
     assert found["inverted_told"] == pytest.approx(seen.decided)

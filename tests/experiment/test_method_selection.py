@@ -145,7 +145,7 @@ def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
     assert set(accuracy) == {"ldpdc", "upper_bound"}
     folder = run.path / "releases" / jobs[0].name
     assert sorted(p.name for p in folder.iterdir()) == ["stage-1.csv", "stage-1.npz"]
-    released = run.load_release(jobs[0].name, 1)
+    released = run.releases.load(jobs[0].name, 1)
     columns = scenario_stages(jobs[0].scenario)[0].data.columns
     header, *lines = (folder / "stage-1.csv").read_text().splitlines()
     assert header.split(",") == [*(c.name for c in columns), "label"]

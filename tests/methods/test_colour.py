@@ -34,7 +34,7 @@ def test_a_method_releases_colour_images_that_can_be_evaluated(name, here, tmp_p
     assert 0 <= accuracy <= 1
     if not job.method_impl.private:
         return
-    outcome = run.load_release(job.name, 1)
+    outcome = run.releases.load(job.name, 1)
     if isinstance(outcome, ReleasedModel):
         assert all(torch.isfinite(value).all() for value in outcome.state.values())
         return

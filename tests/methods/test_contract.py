@@ -145,7 +145,7 @@ def test_outcomes_are_finite_and_have_the_right_shape(case, reference_run):
     run = RunDirectory(Path(job.out))
     for stage in stages_of(job):
         this_stage = job.plan(stage).stage
-        outcome = run.load_release(job.name, stage + 1)
+        outcome = run.releases.load(job.name, stage + 1)
         if isinstance(outcome, ReleasedModel):
             assert all(torch.isfinite(value).all() for value in outcome.state.values())
             continue

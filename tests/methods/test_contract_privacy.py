@@ -96,4 +96,4 @@ def test_a_party_with_a_smaller_budget_refuses_and_there_is_no_release(
     spent = total(read_entries(job.party_folder(1) / "ledger.jsonl"))
     assert epsilon(spent, own.delta, own.accounting) <= own.epsilon * (1 + SLACK)
     stage = next(s for s in stages_of(job) if 1 in [p.party for p in job.plan(s).parties])
-    assert not RunDirectory(Path(job.out)).has_release(job.name, stage + 1)
+    assert not RunDirectory(Path(job.out)).releases.exists(job.name, stage + 1)

@@ -29,7 +29,7 @@ def shapes(job) -> list[object]:
     seen = []
     run = RunDirectory(Path(job.out))
     for stage in range(len(scenario_stages(job.scenario))):
-        outcome = run.load_release(job.name, stage + 1)
+        outcome = run.releases.load(job.name, stage + 1)
         if isinstance(outcome, ReleasedModel):
             arrays = dict(outcome.state)
             seen.append({name: value.shape for name, value in arrays.items()})

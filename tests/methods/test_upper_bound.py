@@ -15,7 +15,7 @@ def test_the_released_images_are_the_records(here, tmp_path):
     job = tiny.tiny_job("upper_bound", tmp_path / "run")
     tiny.release(job, here)
     for stage in range(2):
-        outcome = RunDirectory(Path(job.out)).load_release(job.name, stage + 1)
+        outcome = RunDirectory(Path(job.out)).releases.load(job.name, stage + 1)
         records = party_records(job.scenario, stage)
         assert outcome.images.dtype == torch.uint8
         assert torch.equal(outcome.images, records.images)

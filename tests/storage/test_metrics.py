@@ -38,9 +38,9 @@ def settled(batches: list[list[Metric]], *, crash: bool) -> bytes:
             if crash and path.exists():
                 with path.open("ab") as torn:
                     torn.write(b"psg,1.0,0,1,accu")
-                MetricsFile(path).settle()
+                MetricsFile(path).compact()
         file = MetricsFile(path)
-        file.settle()
+        file.compact()
         return path.read_bytes() if path.exists() else b""
 
 
@@ -56,7 +56,7 @@ def test_last_one_wins_and_rows_are_sorted(batches: list[list[Metric]]) -> None:
             naive[(row.method, float(row.epsilon), row.seed, row.stage, row.metric)] = row.value
         expected = [Metric(*key, float(naive[key])) for key in sorted(naive)]
         assert file.read() == expected
-        file.settle()
+        file.compact()
         assert file.read() == expected
 
 
@@ -72,7 +72,7 @@ def test_every_float_reads_back_as_itself(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "metrics.csv")
     values = [0.1 + 0.2, 1e-300, -0.0, math.inf, 2**53 + 1]
     file.add(("m", 1, 0, i, "v", value) for i, value in enumerate(values))
-    file.settle()
+    file.compact()
     assert [repr(row.value) for row in file.read()] == [repr(float(v)) for v in values]
 
 
@@ -90,7 +90,7 @@ def test_a_batch_with_a_bad_row_adds_nothing(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metrics.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"metrics\.csv"):
-        MetricsFile(tmp_path / "metrics.csv").settle()
+        MetricsFile(tmp_path / "metrics.csv").compact()
 
 
 def test_acknowledged_rows_survive_kill_9(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_acknowledged_rows_survive_kill_9(tmp_path: Path) -> None:
     writer.wait()
     writer.stdout.close()
     file = MetricsFile(path)
-    file.settle()
+    file.compact()
     found = {(row.stage, row.metric): row.value for row in file.read()}
     for stage in acknowledged:
         assert found[(stage, "accuracy")] == found[(stage, "steps")] == stage / 7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import resource
 import signal
@@ -14,38 +13,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
+from tiny_outcomes import synthetic
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
-from fedsynth.storage.environment import command_line
-from fedsynth.storage.releases import archive, contact_sheet
-from fedsynth.storage.run_directory import RunDirectory, release_name
+from fedsynth.storage.run_directory import RunDirectory
 
 CONFIG = {"scenario": "split_mnist", "epsilon": [1.0, float("inf")], "delta": 1e-5, "note": "ü: #"}
-
-
-def soft() -> SyntheticSet:
-    plain = synthetic(6)
-    return SyntheticSet(plain.images, plain.labels, torch.rand(6, 10))
-
-
-def synthetic(n: int = 20, channels: int = 1) -> SyntheticSet:
-    generator = torch.Generator().manual_seed(n)
-    images = torch.randn(n, channels, 28, 28, generator=generator)
-    return SyntheticSet(images, torch.arange(n) % 2 + 5)
-
-
-def model() -> ReleasedModel:
-    state = {
-        "body.0.weight": torch.randn(4, 1, 3, 3),
-        "file": torch.arange(3),
-        "s": torch.tensor(2),
-    }
-    return ReleasedModel(state, width=32)
 
 
 def started(path: Path) -> RunDirectory:
@@ -103,92 +77,11 @@ def test_configuration_and_texts_come_back(tmp_path: Path) -> None:
     assert (again.path / "log.txt").read_text().endswith(" stage 1 done\n")
 
 
-@pytest.mark.parametrize("outcome", [synthetic(), synthetic(7, 3), soft(), model()])
-def test_releases_come_back_bit_by_bit_and_without_pickle(tmp_path: Path, outcome: Outcome) -> None:
-    run = started(tmp_path / "run")
-    name = release_name("psg", 0.5, 3)
-    assert name == "psg-eps0.5-seed3"
-    path = run.save_release(name, 2, outcome)
-    with np.load(path, allow_pickle=False) as file:
-        assert all(file[key].dtype != object for key in file.files)
-    assert run.has_release(name, 2)
-    assert not run.has_release(name, 1)
-    back = run.load_release(name, 2)
-    assert type(back) is type(outcome)
-    if isinstance(outcome, SyntheticSet) and isinstance(back, SyntheticSet):
-        assert torch.equal(back.images, outcome.images)
-        assert torch.equal(back.labels, outcome.labels)
-        assert back.labels.dtype == torch.int64
-        assert (back.soft is None) == (outcome.soft is None)
-        if back.soft is not None and outcome.soft is not None:
-            assert torch.equal(back.soft, outcome.soft)
-    if isinstance(outcome, ReleasedModel) and isinstance(back, ReleasedModel):
-        assert back.width == outcome.width
-        assert set(back.state) == set(outcome.state)
-        assert all(torch.equal(back.state[k], outcome.state[k]) for k in outcome.state)
-
-
-def test_equal_outcomes_give_equal_bytes_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = archive(synthetic())
-    monkeypatch.setattr(time, "time", lambda: 2e9)
-    assert archive(synthetic()) == before
-
-
-def test_the_picture_shows_each_class_in_its_row(tmp_path: Path) -> None:
-    images = torch.zeros(12, 1, 8, 8)
-    labels = torch.tensor([7] * 11 + [3])
-    images[11] = 5.0  # the only image of class 3: clamped to white
-    sheet = contact_sheet(SyntheticSet(images, labels), 0)
-    assert sheet.shape == (2 * 10 + 2, 10 * 10 + 2)
-    assert (sheet[2:10, 2:10] == 255).all()  # class 3 comes first
-    assert (sheet[12:20, 2:10] == 0).all()
-    run = started(tmp_path / "run")
-    run.save_release("x", 1, synthetic(20, 3))
-    with Image.open(run.path / "releases" / "x" / "stage-1.png") as picture:
-        assert picture.mode == "RGB"
-
-
-def test_bytes_are_shown_and_kept_like_numbers_and_only_raw_records_are_disclosed(
-    tmp_path: Path,
-) -> None:
-    run, made = started(tmp_path / "run"), synthetic()
-    levels = (made.images.clamp(0, 1) * 255).round().to(torch.uint8)
-    in_bytes = dataclasses.replace(made, images=levels)
-    in_floats = dataclasses.replace(made, images=levels / 255)
-    assert np.array_equal(contact_sheet(in_bytes), contact_sheet(in_floats))
-    run.save_release("x", 1, in_bytes)
-    assert run.load_release("x", 1).images.dtype == torch.uint8
-    run.save_release("y", 1, dataclasses.replace(in_bytes, raw=True))
-    run.drop_disclosed("x")
-    run.drop_disclosed("y")
-    assert run.has_release("x", 1)
-    assert not run.has_release("y", 1)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_picture_can_be_made_of_any_numbers(bad: float) -> None:
-    contact_sheet(SyntheticSet(torch.full((1, 1, 4, 4), bad), torch.zeros(1, dtype=torch.int64)))
-    contact_sheet(SyntheticSet(torch.zeros(0, 1, 4, 4), torch.zeros(0, dtype=torch.int64)))
-
-
-def test_an_object_array_is_refused(tmp_path: Path) -> None:
-    run = started(tmp_path / "run")
-    path = run.save_release("x", 1, synthetic())
-    np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1))
-    with pytest.raises(UserError, match="cannot be read as a release"):
-        run.load_release("x", 1)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(UserError, match="cannot be read as a release"):
-        run.load_release("x", 1)
-    with pytest.raises(UserError, match="no release"):
-        run.load_release("x", 2)
-
-
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../../etc", "a\\b", "a\nb"])
 def test_names_cannot_leave_the_run_directory(tmp_path: Path, name: str) -> None:
     run = started(tmp_path / "run")
     with pytest.raises(ValueError, match="not a name"):
-        run.save_release(name, 1, synthetic())
+        run.releases.save(name, 1, synthetic())
     with pytest.raises(ValueError, match="outside"):
         run.write_text(f"../{name or 'x'}", "")
 
@@ -250,7 +143,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path
         run = started(tmp_path / "disk" / "run")
         run.add_metrics([("psg", 1.0, 0, 1, "accuracy", 0.5)])
         with pytest.raises(UserError, match=r"no space is left.*out="):
-            run.save_release("psg", 1, synthetic(200))
+            run.releases.save("psg", 1, synthetic(200))
         with pytest.raises(UserError, match="no space is left"):
             run.write_text("config.yaml", "x" * 1_000_000)
         before = (run.path / "metrics.csv").read_bytes()
@@ -259,7 +152,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path
             run.add_metrics(many)
         assert (run.path / "metrics.csv").read_bytes() == before
         assert run.read_config() == CONFIG
-        assert not run.has_release("psg", 1)
+        assert not run.releases.exists("psg", 1)
         assert not leftovers(run.path)
 
 
@@ -292,26 +185,3 @@ def test_kill_9_while_writing_leaves_one_whole_file(tmp_path: Path) -> None:
         assert (len(data), len(set(data))) == (3_000_000, 1)
     RunDirectory.open(tmp_path)
     assert not leftovers(tmp_path)
-
-
-def test_the_environment_names_versions_and_no_places(tmp_path: Path) -> None:
-    run = started(tmp_path / "run")
-    words = [
-        "scenario=/home/ann/secret/my.yaml",
-        f"out={tmp_path}/run",
-        "data_dir=~/mnist",
-        "psg.spc=20",
-    ]
-    run.write_environment(words)
-    text = (run.path / "environment.json").read_text()
-    found = run.read_environment()
-    assert found["packages"]["torch"] == torch.__version__
-    assert found["command"] == (
-        "python -m fedsynth.run scenario=my.yaml out=run data_dir=mnist psg.spc=20"
-    )
-    for secret in ("/home", str(tmp_path), str(Path.home()), str(Path(__file__).parents[2])):
-        assert secret not in text
-
-
-def test_a_command_line_can_be_pasted() -> None:
-    assert command_line(["out=a b", "x=$HOME"]) == "python -m fedsynth.run 'out=a b' 'x=$HOME'"

@@ -14,7 +14,8 @@ from fedsynth.report.elements import ReportContext
 from fedsynth.report.report_data import MethodInfo, PrivacyRow, ReportData
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.metrics import Metric
-from fedsynth.storage.run_directory import RunDirectory, release_name
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import RunDirectory
 
 VOID = {"meta", "img", "source", "br"}
 
@@ -113,8 +114,9 @@ def finished(path: Path) -> RunDirectory:
     run.add_metrics(metrics())
     for epsilon in (1.0, 10.0):
         images = SyntheticSet(torch.rand(4, 1, 28, 28), torch.tensor([5, 5, 6, 6]))
-        run.save_release(release_name("psg", epsilon, 0), 1, images)
-        run.save_release(release_name("psg", epsilon, 0), 2, ReleasedModel({"w": torch.ones(2)}, 8))
+        name = release_name("psg", epsilon, 0)
+        run.releases.save(name, 1, images)
+        run.releases.save(name, 2, ReleasedModel({"w": torch.ones(2)}, 8))
     return run
 
 

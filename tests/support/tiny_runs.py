@@ -193,7 +193,7 @@ def released_sets(
     job = dataclasses.replace(job, scenario=dataclasses.replace(job.scenario, **scenario))
     release(job, engine)
     run, stages = RunDirectory(Path(job.out)), scenario_stages(job.scenario)
-    return job, [run.load_release(job.name, stage + 1) for stage in range(len(stages))]
+    return job, [run.releases.load(job.name, stage + 1) for stage in range(len(stages))]
 
 
 def forget() -> None:
@@ -219,7 +219,7 @@ def assert_releases_are_charged(job: Job) -> None:
     """The ledgers hold the whole cost of every release on disk."""
     run = RunDirectory(Path(job.out))
     for stage in range(len(scenario_stages(job.scenario))):
-        if run.has_release(job.name, stage + 1):
+        if run.releases.exists(job.name, stage + 1):
             for share in job.plan(stage).parties:
                 entries = read_entries(job.party_folder(share.party) / "ledger.jsonl")
                 assert flatten(total(entries)) >= flatten(share.event)

@@ -9,8 +9,8 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.text import epsilon_text
 from fedsynth.report.elements import Picture, ReportContext, Section
 from fedsynth.report.figures import images_by_method, render
-from fedsynth.storage.releases import contact_sheet, is_table, png
-from fedsynth.storage.run_directory import release_name
+from fedsynth.storage.pictures import contact_sheet, is_table, png
+from fedsynth.storage.releases import release_name
 
 MAX_STAGES = 12  # with a picture, per method and epsilon
 
@@ -69,7 +69,7 @@ def image_section(context: ReportContext) -> Section | None:
 def _released_sets(context: ReportContext, name: str, stages: list[int]) -> dict[int, SyntheticSet]:
     """The released sets by stage, without released models."""
     run = context.run
-    outcomes = {s: run.load_release(name, s) for s in stages if run.has_release(name, s)}
+    outcomes = {s: run.releases.load(name, s) for s in stages if run.releases.exists(name, s)}
     return {s: outcome for s, outcome in outcomes.items() if isinstance(outcome, SyntheticSet)}
 
 

@@ -20,8 +20,8 @@ from fedsynth.evaluation.inversion_detector import (
 )
 from fedsynth.report.classifier_tables import last_stage
 from fedsynth.report.elements import Column, Picture, ReportContext, Row, Section, Table
-from fedsynth.storage.releases import COLUMNS, contact_sheet, png
-from fedsynth.storage.run_directory import release_name
+from fedsynth.storage.pictures import COLUMNS, contact_sheet, png
+from fedsynth.storage.releases import release_name
 
 SHARE = "inverted_share"
 TOLERANCE = 0.1  # shares this close to one half are called "about half"
@@ -89,9 +89,9 @@ def _sheet(context: ReportContext, method: str, epsilon: float) -> ExampleSheet 
     run, metrics = context.run, context.metrics
     job = metrics[(metrics["method"] == method) & (metrics["epsilon"] == epsilon)]
     name, stage = release_name(method, epsilon, int(job["seed"].min())), int(job["stage"].max())
-    if not run.has_release(name, stage):
+    if not run.releases.exists(name, stage):
         return None
-    released = run.load_release(name, stage)
+    released = run.releases.load(name, stage)
     if not isinstance(released, SyntheticSet):
         return None
     found = verdicts(released)

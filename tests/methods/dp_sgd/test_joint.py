@@ -22,7 +22,7 @@ def outcome(folder: Path, engine, scenario: str = "together", **changes):
     """The job and its last model."""
     job = tiny.tiny_job("dp_sgd_joint", folder / "run", scenario, changes)
     tiny.release(job, engine)
-    last = RunDirectory(Path(job.out)).load_release(job.name, len(scenario_stages(job.scenario)))
+    last = RunDirectory(Path(job.out)).releases.load(job.name, len(scenario_stages(job.scenario)))
     assert isinstance(last, ReleasedModel)
     return job, last
 

@@ -27,7 +27,8 @@ def models(folder: Path, engine: Any, changes: dict[str, Any], scenario: str = "
     tiny.release(job, engine)
     run = RunDirectory(Path(job.out))
     released = [
-        run.load_release(job.name, stage + 1) for stage in range(len(scenario_stages(job.scenario)))
+        run.releases.load(job.name, stage + 1)
+        for stage in range(len(scenario_stages(job.scenario)))
     ]
     assert all(isinstance(model, ReleasedModel) for model in released)
     return job, released

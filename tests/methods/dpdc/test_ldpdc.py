@@ -23,7 +23,7 @@ def test_without_noise_and_with_whole_classes_it_is_the_class_mean(here, tmp_pat
     job = tiny.tiny_job("ldpdc", tmp_path / "run", changes={"group": 40, "spc": 3})
     tiny.release(job, here)
     for stage, this_stage in enumerate(scenario_stages(job.scenario)):
-        outcome = RunDirectory(Path(job.out)).load_release(job.name, stage + 1)
+        outcome = RunDirectory(Path(job.out)).releases.load(job.name, stage + 1)
         records = party_records(job.scenario, stage)
         assert set(this_stage.parties[0].class_counts.values()) == {40}
         for name in this_stage.classes:
@@ -39,7 +39,7 @@ def test_a_group_is_random_and_the_denominator_is_not(here, tmp_path):
     """Sums over Poisson groups divided by L: means of brightness vary as Poisson groups do."""
     job = tiny.tiny_job("ldpdc", tmp_path / "run", changes={"group": 10, "spc": 200})
     tiny.release(job, here)
-    outcome = RunDirectory(Path(job.out)).load_release(job.name, 1)
+    outcome = RunDirectory(Path(job.out)).releases.load(job.name, 1)
     name = int(outcome.labels[0])
     records = party_records(job.scenario, 0)
     rows = (2 * records.pixels()[records.labels == name] - 1).flatten(1).mean(1)
@@ -57,7 +57,7 @@ def test_the_noise_of_a_pixel_has_the_stated_size(here, tmp_path):
     for noise in (50.0, 100.0):
         job = tiny.tiny_job("ldpdc", tmp_path / str(noise), changes={"noise": noise, "spc": 5})
         tiny.release(job, here)
-        outcome = RunDirectory(Path(job.out)).load_release(job.name, 1)
+        outcome = RunDirectory(Path(job.out)).releases.load(job.name, 1)
         found.append(outcome.images.std().item())
         assert found[-1] == pytest.approx(noise * 28 / 20 / 2, rel=0.03)
     assert found[1] == pytest.approx(2 * found[0], rel=0.03)

@@ -165,7 +165,7 @@ def test_the_released_generator_can_have_its_own_learning_rate(here, tmp_path):
             {"learning_rate": 0.01, "warm_steps": 0, **changes},
         )
         tiny.release(made, here)
-        return RunDirectory(tmp_path / name).load_release(made.name, 1).images
+        return RunDirectory(tmp_path / name).releases.load(made.name, 1).images
 
     default, explicit = images("default"), images("explicit", generator_learning_rate=0.01)
     unmoved = images("unmoved", generator_learning_rate=1e-12)

@@ -10,7 +10,8 @@ from report_pages import Page, context, finished, metrics
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.report.rendering import render_section
 from fedsynth.report.sections.images import image_section
-from fedsynth.storage.run_directory import RunDirectory, release_name
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import RunDirectory
 
 
 def test_every_released_set_has_a_sheet_and_models_have_none(tmp_path: Path) -> None:
@@ -26,5 +27,5 @@ def test_every_released_set_has_a_sheet_and_models_have_none(tmp_path: Path) -> 
 def test_a_run_of_released_models_has_no_section(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     run.add_metrics(metrics())
-    run.save_release(release_name("psg", 1.0, 0), 1, ReleasedModel({"w": torch.ones(2)}, 8))
+    run.releases.save(release_name("psg", 1.0, 0), 1, ReleasedModel({"w": torch.ones(2)}, 8))
     assert image_section(context(run)) is None

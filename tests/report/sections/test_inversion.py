@@ -12,7 +12,8 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.report.rendering import render_section
 from fedsynth.report.sections.inversion import inversion_section
 from fedsynth.storage.metrics import Metric
-from fedsynth.storage.run_directory import RunDirectory, release_name
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import RunDirectory
 
 TRUTH = {"affected_users_true": 8.0, "affected_share_true": 0.8, "users_heard_true": 10.0}
 
@@ -37,7 +38,7 @@ def test_the_section_shows_estimate_truth_and_images(run: RunDirectory) -> None:
     bright = torch.ones(30, 1, 12, 12)
     images = torch.cat([bright, 1 - bright[:20], bright[:10] / 2])
     name = release_name("gs_wgan", 10.0, 0)
-    run.save_release(name, 1, SyntheticSet(images, torch.zeros(60, dtype=torch.long)))
+    run.releases.save(name, 1, SyntheticSet(images, torch.zeros(60, dtype=torch.long)))
     estimate = {"inverted_share": 0.6, "inverted_share_rehearsed": 0.72, "inverted_told": 5 / 6}
     run.add_metrics(rows(10.0, affected_users=7.2, accuracy=0.1, **estimate, **TRUTH))
     page = page_of(run)
