@@ -80,7 +80,7 @@ def _cells(
 
 
 def _shared(plan: Plan) -> tuple[ComputeCost, ...]:
-    """The curator's work, counted once: with its first party."""
+    """The server's work, counted once: with its first party."""
     return plan.server_cost if len(plan.parties) == 1 else ()
 
 

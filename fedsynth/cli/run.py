@@ -140,7 +140,7 @@ def print_plan(config: ExperimentConfig) -> None:
     console.print(
         f"delta={config.run.delta:g}, unit {jobs[0].budget.unit}, relation "
         f"{jobs[0].budget.relation}; noise calibrated to {config.run.accounting}. "
-        "'curator' is whoever receives the releases, 'public' sees the end result only."
+        "'server' receives all releases, 'public' sees the end result only."
     )
     for text in experiment.assumptions:
         console.print(f"treated as public: {text}", markup=False)

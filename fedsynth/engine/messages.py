@@ -3,7 +3,7 @@
 A tensor travels as its raw bytes with its type and shape, so float32, float64, bfloat16, integer
 and boolean tensors arrive with the very bits they left with, NaN payloads included. Names travel
 in order, because a Flower transport may reorder the entries of a record. Every reply repeats the
-question it answers; a reply from another party, to another question, or of another shape than a
+request it answers; a reply from another party, to another request, or of another form than a
 release is refused with an error that names the party.
 """
 
@@ -25,10 +25,10 @@ from fedsynth.core.messages import Arrays, Release, Request, Scalars
 ANSWER = "query.answer"
 WHO_ARE_YOU = "query.who"
 
-REFUSED = 1001  # the party said no; the reason is meant for the curator
-FAILED = 1002  # something broke inside the party; the reason is the exception's type, no more
-LATE = 1003  # the party did not answer in its time; the grid says so in its place
-LOST = 1004  # the process that hosts the party died again and again; the grid says so
+REFUSED = 1001  # the party refused; the reason is written for the server
+FAILED = 1002  # an error inside the party; the reason is the type of the exception
+LATE = 1003  # the party did not answer in time; reported by the grid
+LOST = 1004  # the party's process died repeatedly; reported by the grid
 
 _RAW = f"fedsynth.raw-{sys.byteorder}"
 _DTYPES: dict[str, torch.dtype] = {
@@ -44,15 +44,15 @@ _INT64 = 2**63
 
 
 class PartyRefused(UserError):
-    """A party said no and said why: its budget is spent, or the request makes no sense to it."""
+    """A party refused with a reason: its budget is spent, or the request is not valid."""
 
 
 class PartyFailed(Exception):
-    """Something broke inside a party; what exactly is in the party's own log, not here."""
+    """An error inside a party; its details are in the party's own log only."""
 
 
 class PartyGone(UserError):
-    """A party that does not answer any more; the others may be able to go on without it."""
+    """A party does not answer any more; a method may be able to continue without it."""
 
     def __init__(self, text: str, party: int = -1) -> None:
         super().__init__(text)
@@ -64,25 +64,25 @@ class PartyTimeout(PartyGone):
 
 
 class PartyLost(PartyGone):
-    """The process that hosts a party died again and again on the same request."""
+    """The process of a party died repeatedly on the same request."""
 
 
 class BadReply(UserError):
-    """A reply that is not the release that was asked for."""
+    """A reply is not the requested release."""
 
 
 class BadRequest(UserError):
-    """A request that does not have the form this version of the apps understands."""
+    """A request does not have the form of this version of the apps."""
 
 
 @dataclass(frozen=True)
 class RequestId:
-    """Which question a message belongs to: repeated by the reply, compared by the curator."""
+    """The identity of a request; its reply repeats it, and the server compares the two."""
 
     stage: int
     kind: str
     round: int
-    serial: int  # counts the questions of one conversation, so that no two are alike
+    serial: int  # counts the requests of one run of a job, so that no two are equal
 
     def __str__(self) -> str:
         return f"{self.kind!r} of stage {self.stage}, round {self.round} (no. {self.serial})"
@@ -123,14 +123,14 @@ def _encode_numbers(numbers: Scalars) -> ConfigRecord:
 
 
 def _pack(
-    question: RequestId, arrays: Arrays, numbers: Scalars, more: Mapping[str, Any]
+    request_id: RequestId, arrays: Arrays, numbers: Scalars, more: Mapping[str, Any]
 ) -> RecordDict:
     envelope = ConfigRecord(
         {
-            "stage": question.stage,
-            "kind": question.kind,
-            "round": question.round,
-            "serial": question.serial,
+            "stage": request_id.stage,
+            "kind": request_id.kind,
+            "round": request_id.round,
+            "serial": request_id.serial,
             "array_names": list(arrays),
             "number_names": list(numbers),
             **more,
@@ -145,7 +145,7 @@ def _pack(
     )
 
 
-def _names(value: object) -> TypeGuard[Sequence[str]]:
+def _is_list_of_texts(value: object) -> TypeGuard[Sequence[str]]:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
@@ -168,16 +168,16 @@ def _unpack(
         and isinstance(values, ConfigRecord)
     ):
         raise ValueError("a record of the wrong type")
-    question = RequestId(
+    request_id = RequestId(
         _field(envelope, "stage", int),
         _field(envelope, "kind", str),
         _field(envelope, "round", int),
         _field(envelope, "serial", int),
     )
     array_names, number_names = envelope.get("array_names"), envelope.get("number_names")
-    if not _names(array_names) or sorted(array_names) != sorted(arrays):
+    if not _is_list_of_texts(array_names) or sorted(array_names) != sorted(arrays):
         raise ValueError("arrays that do not match their list of names")
-    if not _names(number_names) or sorted(number_names) != sorted(values):
+    if not _is_list_of_texts(number_names) or sorted(number_names) != sorted(values):
         raise ValueError("numbers that do not match their list of names")
     numbers: dict[str, int | float | str | bool] = {}
     for name in number_names:
@@ -186,48 +186,48 @@ def _unpack(
             raise ValueError(f"number {name!r} is {type(value).__name__}")
         numbers[name] = value
     tensors = {name: _decode_array(name, arrays[name]) for name in array_names}
-    return question, envelope, tensors, numbers
+    return request_id, envelope, tensors, numbers
 
 
-def encode_request(request: Request, question: RequestId) -> RecordDict:
-    """The content of the message that asks; the same object may serve every party asked."""
-    return _pack(question, request.arrays, request.numbers, {})
+def encode_request(request: Request, request_id: RequestId) -> RecordDict:
+    """Return the content of a request message; one object may be sent to many parties."""
+    return _pack(request_id, request.arrays, request.numbers, {})
 
 
 def decode_request(content: RecordDict) -> tuple[RequestId, Request]:
-    """What the curator asked. Raises `BadRequest` on anything `encode_request` did not make."""
+    """Read a request; raises `BadRequest` for content that `encode_request` did not make."""
     try:
-        question, _, arrays, numbers = _unpack(content)
+        request_id, _, arrays, numbers = _unpack(content)
     except ValueError as error:
         raise BadRequest(f"the request cannot be read: {error}") from None
-    return question, Request(question.kind, question.round, arrays, numbers)
+    return request_id, Request(request_id.kind, request_id.round, arrays, numbers)
 
 
-def encode_release(release: Release, question: RequestId) -> RecordDict:
-    """The content of the reply: the release, and the question it answers."""
+def encode_release(release: Release, request_id: RequestId) -> RecordDict:
+    """Return the content of a reply: the release, and the identity of its request."""
     more = {"party": release.party, "entries": list(release.entries)}
-    return _pack(question, release.arrays, release.numbers, more)
+    return _pack(request_id, release.arrays, release.numbers, more)
 
 
-def decode_release(content: RecordDict, party: int, question: RequestId) -> Release:
-    """The release of `party` to `question`; raises `BadReply` if the content is anything else."""
+def decode_release(content: RecordDict, party: int, request_id: RequestId) -> Release:
+    """Read the release of a party; raises `BadReply` if it does not answer this request."""
     try:
         answered, envelope, arrays, numbers = _unpack(content)
         author = _field(envelope, "party", int)
         entries = envelope.get("entries")
-        if not _names(entries):
+        if not _is_list_of_texts(entries):
             raise ValueError("field 'entries' is missing or not a list of texts")
     except ValueError as error:
         raise BadReply(f"party {party} sent something that is not a release: {error}") from None
     if author != party:
         raise BadReply(f"party {party} sent a release of party {author}")
-    if answered != question:
-        raise BadReply(f"party {party} was asked {question} and answered {answered}")
+    if answered != request_id:
+        raise BadReply(f"party {party} was asked {request_id} and answered {answered}")
     return Release(party, arrays, tuple(entries), numbers)
 
 
 def read_job(run_config: Mapping[str, object]) -> str:
-    """The job text from the run's configuration: JSON in `job`, or the path of a file with it."""
+    """Return the job text of a run's configuration: JSON in `job`, or the path of a file."""
     job = str(run_config.get("job", "")).strip()
     if job.startswith("{"):
         return job

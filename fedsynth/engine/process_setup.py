@@ -1,6 +1,6 @@
-"""Settings of the machine a worker runs on: memory that is kept, and one thread a worker.
+"""Settings of a worker process: freed memory is kept, and one thread per worker.
 
-Nothing here changes a result beyond the thread count, which every engine pins to the same value.
+The thread count changes the bits of results; every engine pins it to the same value.
 """
 
 from __future__ import annotations
@@ -52,6 +52,6 @@ def pin_threads(n: int = 1) -> None:
 
 
 def prepare_worker() -> bool:
-    """What every process that computes calls first; returns whether malloc could be tuned."""
+    """Set up a process before its first computation; returns whether malloc could be tuned."""
     pin_threads(1)
     return tune_malloc()

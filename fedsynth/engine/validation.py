@@ -1,8 +1,7 @@
-"""What the curator accepts as an answer: finite numbers in the form that was asked for.
+"""Checks of the content of answers: finite numbers in the requested form.
 
-The envelope (who answers, which question, which round) is checked where messages are read; this
-looks at what is inside. A party that answers anything else is refused by name, before a single
-number of its answer is used.
+The envelope (party, request, round) is checked where messages are read. A party with another answer
+is named in the error, before any number of its answer is used.
 """
 
 from __future__ import annotations
@@ -18,9 +17,17 @@ from fedsynth.engine.messages import BadReply
 def check_answers(
     answers: Sequence[Release], shapes: Shapes | None = None, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Raise `BadReply` for the first party whose answer is not finite, or not of the form of
-    `shapes` and `dtype`; without `shapes`, not of the form of the first answer: the same arrays of
-    the same types, alike in all but their length."""
+    """Check that all answers are finite and of the requested form.
+
+    Args:
+        answers: The releases of the parties.
+        shapes: The arrays that each answer must hold; without it, those of the first answer: the
+            same names, types and shapes up to the length.
+        dtype: The type of all arrays in `shapes`.
+
+    Raises:
+        BadReply: The first party whose answer is not of this form.
+    """
     for answer in answers:
         if shapes is not None:
             _check_shapes(answer, shapes, dtype)
@@ -36,37 +43,37 @@ def check_answers(
 
 
 def _check_shapes(answer: Release, shapes: Shapes, dtype: torch.dtype) -> None:
-    _check_names(answer, list(shapes), "asked for")
+    _check_names(answer, list(shapes), "requested")
     for name, shape in shapes.items():
         value = answer.arrays[name]
         if tuple(value.shape) != tuple(shape) or value.dtype != dtype:
             raise BadReply(
                 f"party {answer.party} answered {name!r} as {_type(value.dtype)} "
-                f"{list(value.shape)}, and {_type(dtype)} {list(shape)} was asked for"
+                f"{list(value.shape)}, and {_type(dtype)} {list(shape)} was requested"
             )
 
 
 def _check_alike(answer: Release, first: Release) -> None:
     _check_names(answer, list(first.arrays), f"what party {first.party} answered")
     for name, value in answer.arrays.items():
-        found, expected = _form(value), _form(first.arrays[name])
-        if found != expected:
+        form, expected = _form(value), _form(first.arrays[name])
+        if form != expected:
             raise BadReply(
-                f"party {answer.party} answered {name!r} as {found}, and party {first.party} "
+                f"party {answer.party} answered {name!r} as {form}, and party {first.party} "
                 f"as {expected}"
             )
 
 
-def _check_names(answer: Release, expected: Sequence[str], whose: str) -> None:
+def _check_names(answer: Release, expected: Sequence[str], source: str) -> None:
     if sorted(answer.arrays) != sorted(expected):
         raise BadReply(
             f"party {answer.party} answered the arrays {sorted(answer.arrays)}, and "
-            f"{sorted(expected)} is {whose}"
+            f"{sorted(expected)} is {source}"
         )
 
 
 def _form(value: torch.Tensor) -> str:
-    """Type and shape without the length, which may differ from party to party."""
+    """Type and shape without the length, which may differ between parties."""
     sizes = ["n", *map(str, value.shape[1:])] if value.dim() else []
     return f"{_type(value.dtype)} [{', '.join(sizes)}]"
 

@@ -287,8 +287,8 @@ def assemble(
     scenario, found = user_partition.resolve_source(
         build(ScenarioConfig, {k: v for k, v in merged.items() if k in SCENARIO_KEYS})
     )
-    judged = merge_layers([_section([layer], "evaluation") for layer in layers], preset)
-    evaluation = build(EvaluationConfig, judged, "evaluation")
+    evaluation_values = merge_layers([_section([layer], "evaluation") for layer in layers], preset)
+    evaluation = build(EvaluationConfig, evaluation_values, "evaluation")
     for name in ("method", "epsilon", "seed"):
         if not getattr(run, name):
             raise UserError(f"{name} is empty: give {name}=VALUE[,VALUE ...].")

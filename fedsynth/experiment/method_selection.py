@@ -22,7 +22,7 @@ GROUPS = {
 
 
 def candidates(names: Iterable[str]) -> tuple[str, ...]:
-    """The methods that names and words for groups may stand for, each once."""
+    """The methods that names and groups may stand for, each once."""
     spread = (list(all_methods()) if name in GROUPS else [name] for name in names)
     return tuple(dict.fromkeys(name for some in spread for name in some))
 
@@ -33,25 +33,34 @@ def members(
     stage: Stage,
     budgets: Mapping[str, Budget],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods that names and words for groups stand for in this task, and a sentence for each
-    that is left out. A method that is named itself stays, whatever comes of it. Reads no data."""
+    """Resolve names and groups to the methods of a run. Reads no data.
+
+    Args:
+        names: Names of methods and groups. A method that is named itself always stays.
+        settings: The settings of every candidate.
+        stage: The first stage of the scenario.
+        budgets: The budget of every candidate.
+
+    Returns:
+        The methods, and a sentence for each that a group leaves out.
+    """
     kept: list[str] = []
-    said: list[str] = []
+    reasons: list[str] = []
     for name in names:
         if name not in GROUPS:
             kept.append(name)
             continue
         for some in all_methods():
             if why := _unsuited(name, some, settings[some], stage, budgets[some]):
-                said.append(f"{some} is left out of method={name}: {why}")
+                reasons.append(f"{some} is left out of method={name}: {why}")
             else:
                 kept.append(some)
-    left = [text for text in said if text.split()[0] not in kept]
+    left = [text for text in reasons if text.split()[0] not in kept]
     return tuple(dict.fromkeys(kept)), tuple(dict.fromkeys(left))
 
 
 def _unsuited(group: str, name: str, cfg: Any, stage: Stage, budget: Budget) -> str:
-    """Why a method is not of the group here; empty where it is."""
+    """The reason why a method is not in the group here; empty if it is."""
     some = method(name)
     if why := some.unfit(stage.data):
         return f"{why}."
@@ -80,17 +89,23 @@ def refuse_unfit(names: Sequence[str], data: DatasetInfo) -> None:
 
 
 def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The layers of a run, the last of which is the command line, made to suit the data; and the
-    methods that were left out.
+    """Leave out methods that cannot release the data of a run.
 
-    Methods that only a file names are left out where they cannot; what the command line asks for
-    stays, and is refused later."""
+    Only methods named in a file are left out; those named on the command line stay and are refused
+    later.
+
+    Args:
+        layers: The layers of a run; the last one is the command line.
+
+    Returns:
+        The layers with the remaining methods, and the methods left out.
+    """
     named = [layer["method"] for layer in layers if layer.get("method")]
     if layers[-1].get("method") or not named or not isinstance(named[-1], list | tuple):
         return list(layers), []
     keys = {field.name for field in dataclasses.fields(ScenarioConfig)}
-    said = {k: v for layer in layers for k, v in layer.items() if k in keys}
-    data = dataset_info(build(ScenarioConfig, said))
+    scenario = {k: v for layer in layers for k, v in layer.items() if k in keys}
+    data = dataset_info(build(ScenarioConfig, scenario))
     kept = [name for name in named[-1] if not is_method(name) or not method(name).unfit(data)]
     if not kept:
         return list(layers), []
@@ -99,12 +114,12 @@ def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
 
 
 def takes_turns(name: str) -> bool:
-    """Whether this method asks some of the parties at a time."""
+    """Whether this method asks some of the parties per round."""
     return "per_round" in {field.name for field in dataclasses.fields(method(name).Config)}
 
 
 def check_turns(users_per_round: int | None, scenario: ScenarioConfig) -> None:
-    """Nobody can ask more parties in a round than there are."""
+    """Check that a round does not ask more parties than a stage has."""
     most = max(len(stage.parties) for stage in scenario_stages(scenario))
     if (users_per_round or 0) > most:
         raise UserError(
@@ -114,7 +129,7 @@ def check_turns(users_per_round: int | None, scenario: ScenarioConfig) -> None:
 
 
 def check_units(names: Sequence[str], unit: str) -> None:
-    """An epsilon for records says nothing about users: refuse to pass the one off as the other."""
+    """Refuse methods that do not protect this unit; an epsilon for records is none for users."""
     for name in names:
         some = method(name)
         if some.private and unit not in some.units:

@@ -1,4 +1,7 @@
-"""How long parties computed: kept at home, as time can tell of data, for the simulation's books."""
+"""The computing time of parties, for the simulation's records.
+
+It stays on the party's disk, because time may depend on the data.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from fedsynth.storage.files import atomic_write
 
 
 def add_seconds(job: Job, party: int, stage: int, seconds: float) -> None:
-    """Add to what the party has computed for a stage. A disk that refuses is ignored, for nothing
-    depends on it."""
+    """Add to the computing time of a party in a stage. Errors of the disk are ignored."""
     path = _file(job, party, stage)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +22,7 @@ def add_seconds(job: Job, party: int, stage: int, seconds: float) -> None:
 
 
 def release_seconds(job: Job, stage: int) -> float:
-    """Seconds all parties of a stage computed, added up."""
+    """The total computing time of all parties of a stage."""
     files = [_file(job, share.party, stage) for share in job.plan(stage).parties]
     return sum(float(path.read_text()) for path in files if path.exists())
 

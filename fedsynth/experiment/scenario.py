@@ -1,7 +1,7 @@
-"""Who holds what, and when they are asked: a scenario's data side, public facts apart from data.
+"""The data side of a scenario: its stages, the records of its parties, and the test records.
 
-`scenario_stages` reads published class counts only, so a plan exists before any data is read.
-`party_records` and `test_records` read; only a party's own process needs the former.
+`scenario_stages` reads published class counts only, so that a plan exists before any data is read.
+`party_records` and `test_records` read data; only a party's own process needs the former.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ def _shares(scenario: ScenarioConfig) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def scenario_stages(scenario: ScenarioConfig) -> tuple[Stage, ...]:
-    """The stages of this world as everybody may know them."""
+    """The public facts of the stages of a scenario."""
     data = dataset_info(scenario)
     shares = [
         PartyInfo(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
         for party, row in enumerate(_shares(scenario))
     ]
     groups = [(f,) for f in shares] if scenario.stages == StageOrder.IN_TURN else [tuple(shares)]
-    made: list[Stage] = []
+    stages: list[Stage] = []
     seen: tuple[int, ...] = ()
     for stage, group in enumerate(groups):
         held = {c for f in group for c in f.class_counts}
         classes = tuple(c for c in _order(scenario, data.classes) if c in held)
         seen = (*seen, *(c for c in classes if c not in seen))
-        made.append(Stage(data, stage, len(groups), group, classes, seen))
-    return tuple(made)
+        stages.append(Stage(data, stage, len(groups), group, classes, seen))
+    return tuple(stages)
 
 
 def _order(scenario: ScenarioConfig, classes: int) -> tuple[int, ...]:
-    """The order in which classes are named: that of the class stages where there are some."""
+    """The order of classes: that of the class stages, if the partition has them."""
     if scenario.partition != "classes":
         return tuple(range(classes))
     blocks = partition.class_blocks(
@@ -75,16 +75,16 @@ def _order(scenario: ScenarioConfig, classes: int) -> tuple[int, ...]:
 def party_records(scenario: ScenarioConfig, party: int) -> Records:
     """The records of one party."""
     if user_partition.is_by_users(scenario):
-        return _formed(scenario, user_partition.records(scenario, party))
-    images, labels, parts = _dealt(scenario)
-    if len(parts[party]) == len(labels):  # all, in their order: what may be a memory map stays one
-        return _formed(scenario, Records(images, labels))
+        return _transformed(scenario, user_partition.records(scenario, party))
+    images, labels, parts = _assigned(scenario)
+    if len(parts[party]) == len(labels):  # all in order: a memory map stays one
+        return _transformed(scenario, Records(images, labels))
     chosen = torch.from_numpy(parts[party])
-    return _formed(scenario, Records(images[chosen], labels[chosen]))
+    return _transformed(scenario, Records(images[chosen], labels[chosen]))
 
 
 def ensure_data(scenario: ScenarioConfig) -> None:
-    """Fetch or find all data of this world; of users' records nothing is read, they are mapped."""
+    """Fetch or find all data of a scenario. Records of users are mapped and not read."""
     if user_partition.is_by_users(scenario):
         user_partition.all_users(scenario)
         datasets.load(scenario.data, "test", scenario.data_dir)
@@ -94,17 +94,17 @@ def ensure_data(scenario: ScenarioConfig) -> None:
 
 
 def test_records(scenario: ScenarioConfig) -> Records:
-    """What classifiers are tested on: the test split, or the hold-out where there is one."""
+    """The test records of classifiers: the test split, or the hold-out if there is one."""
     if not scenario.holdout:
-        return _formed(scenario, Records(*_read(scenario.data, "test", scenario.data_dir)))
+        return _transformed(scenario, Records(*_read(scenario.data, "test", scenario.data_dir)))
     if user_partition.is_by_users(scenario):
-        return _formed(scenario, user_partition.held_out(scenario))
+        return _transformed(scenario, user_partition.held_out(scenario))
     images, labels = _read(scenario.data, "train", scenario.data_dir)
     held = torch.from_numpy(_split(scenario, labels)[1])
-    return _formed(scenario, Records(images[held], labels[held]))
+    return _transformed(scenario, Records(images[held], labels[held]))
 
 
-def _formed(scenario: ScenarioConfig, records: Records) -> Records:
+def _transformed(scenario: ScenarioConfig, records: Records) -> Records:
     return Records(image_transform(scenario).apply(records.images), records.labels)
 
 
@@ -118,7 +118,7 @@ def _split(scenario: ScenarioConfig, labels: torch.Tensor) -> tuple[np.ndarray, 
 
 
 @functools.lru_cache(maxsize=2)
-def _dealt(scenario: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
+def _assigned(scenario: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     images, labels = _read(scenario.data, "train", scenario.data_dir)
     if scenario.holdout:
         kept = torch.from_numpy(_split(scenario, labels)[0])
@@ -128,7 +128,7 @@ def _dealt(scenario: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, list[n
 
 
 def setting_in_words(scenario: ScenarioConfig) -> str:
-    """What the numbers mean, to be printed beside them."""
+    """The setting of an evaluation in words, to be printed beside its numbers."""
     tested = "the hold-out of the training data" if scenario.holdout else "the test data"
     if form := image_transform(scenario).in_words():
         tested += f" ({form})"
@@ -137,5 +137,5 @@ def setting_in_words(scenario: ScenarioConfig) -> str:
             f"class-incremental, one head over the classes seen; after each stage tested on "
             f"{tested} of all classes seen so far"
         )
-    who = "users" if user_partition.is_by_users(scenario) else "parties"
-    return f"{scenario.parties:,} {who} together, one head over all classes; tested on {tested}"
+    noun = "users" if user_partition.is_by_users(scenario) else "parties"
+    return f"{scenario.parties:,} {noun} together, one head over all classes; tested on {tested}"

@@ -1,4 +1,4 @@
-"""Users as parties: a world's data side where every party is one user (partition=users)."""
+"""Users as parties: the data side of a scenario with `partition=users`."""
 
 from __future__ import annotations
 
@@ -30,24 +30,27 @@ PARTITION = "users"
 
 
 def is_by_users(scenario: ScenarioConfig) -> bool:
-    """Whether the parties of this world are users of its data."""
+    """Whether the parties of this scenario are the users of its data."""
     return scenario.partition == PARTITION and datasets.find(scenario.data).owners is not None
 
 
 def resolve_source(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
-    """The world with the data set that was really found and the number of parties that there are;
-    and what a reader must be told about it."""
-    said: list[str] = []
+    """Resolve the data set and the number of parties of a scenario.
+
+    Returns:
+        The scenario with the available data set and its number of parties, and remarks about them.
+    """
+    texts: list[str] = []
     if scenario.data == emnist_users.NAME:
         name, tried = emnist_users.find(scenario.source, scenario.data_dir)
         scenario = dataclasses.replace(scenario, data=name, source=emnist_users.AUTO)
-        said += [f"data={emnist_users.NAME}: not found: {line}" for line in tried]
-        said.append(f"data={emnist_users.NAME}: TAKEN IS {name}: {datasets.find(name).about}.")
+        texts += [f"data={emnist_users.NAME}: not found: {line}" for line in tried]
+        texts.append(f"data={emnist_users.NAME}: USING {name}: {datasets.find(name).about}.")
     elif scenario.source != emnist_users.AUTO:
         raise UserError(f"source={scenario.source} is for data={emnist_users.NAME} only.")
     if is_by_users(scenario) and not scenario.parties:
         scenario = dataclasses.replace(scenario, parties=len(_selected(scenario).parties))
-    return scenario, tuple(said)
+    return scenario, tuple(texts)
 
 
 def _user_index(scenario: ScenarioConfig) -> UserIndex:
@@ -58,7 +61,7 @@ def _user_index(scenario: ScenarioConfig) -> UserIndex:
 
 
 def _number_of_virtual_users(scenario: ScenarioConfig) -> int:
-    """Into how many users a set of virtual users is cut: parties, and others to be held out."""
+    """The number of users that a set of virtual users is split into, held-out users included."""
     most = _user_index(scenario).max_users
     if most is None:
         return 0
@@ -75,25 +78,27 @@ def _counts(scenario: ScenarioConfig) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _selected(scenario: ScenarioConfig) -> SelectedClients:
-    """Who the parties are. Where a deployed model decides, this reads everybody's records, as the
-    simulation of what happens at every user's home."""
+    """The users that are parties.
+
+    If a deployed model decides, this reads the records of all users, as the simulation of a
+    decision on every user's device."""
     asked, seed = ClientSelectionConfig.of(scenario.options), scenario.partition_seed
     number = scenario.parties if asked.chosen == ALL else 0
     users, held = select_users(_counts(scenario), number, seed, scenario.holdout, scenario.data)
     if asked.chosen == ALL:
         return SelectedClients(users, np.zeros(len(users), bool), held)
-    teachers, judges, others = asked.split(users, scenario.data)
+    trainers, testers, others = asked.split(users, scenario.data)
     if not asked.chooses:
-        both = np.concatenate([teachers, judges])
+        both = np.concatenate([trainers, testers])
         parties = np.resize(both, scenario.parties or len(both))
         return SelectedClients(parties, np.zeros(len(parties), bool), held, volunteers=len(both))
-    accuracies = _accuracies(scenario, teachers, judges, others)
-    threshold = asked.threshold(accuracies[: len(judges)])
-    joins = asked.takes_part(accuracies[len(judges) :], threshold)
+    accuracies = _accuracies(scenario, trainers, testers, others)
+    threshold = asked.threshold(accuracies[: len(testers)])
+    joins = asked.takes_part(accuracies[len(testers) :], threshold)
     here = f"of the {len(others):,} users of {scenario.data} that are asked"
     by = f"options.chosen={asked.chosen}, accuracy {threshold:.4g}"
     if not joins.any():
-        raise UserError(f"{by}: {here} nobody is chosen. Give another options.accuracy.")
+        raise UserError(f"{by}: {here} none is chosen. Give another options.accuracy.")
     parties = others if asked.joins == HIDDEN else others[joins]
     if scenario.parties > len(parties):
         raise UserError(
@@ -102,7 +107,7 @@ def _selected(scenario: ScenarioConfig) -> SelectedClients:
         )
     silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
     number = scenario.parties or len(parties)
-    volunteers = len(teachers) + len(judges)
+    volunteers = len(trainers) + len(testers)
     return SelectedClients(
         parties[:number],
         silent[:number],
@@ -115,20 +120,22 @@ def _selected(scenario: ScenarioConfig) -> SelectedClients:
 
 
 def _accuracies(
-    scenario: ScenarioConfig, teachers: np.ndarray, judges: np.ndarray, others: np.ndarray
+    scenario: ScenarioConfig, trainers: np.ndarray, testers: np.ndarray, others: np.ndarray
 ) -> np.ndarray:
-    """How often the teachers' model is right for each judge and for each of the others, of whom
-    some are flipped."""
+    """The accuracy of the deployed model for each tester and for each of the others, some of whom
+    have inverted images."""
     people = all_users(scenario)
-    taught = _joined([people.of(int(user)) for user in teachers])
-    users = [_as_records(people.of(int(user))) for user in judges]
+    training_data = _joined([people.of(int(user)) for user in trainers])
+    users = [_as_records(people.of(int(user))) for user in testers]
     coins = _inversion_coins(scenario, others)
     users += [
         _as_records(people.of(int(user)), bool(coin))
         for user, coin in zip(others, coins, strict=True)
     ]
     folder = data_directory(scenario.data_dir) / "deployed"
-    return deployed_accuracy(folder, taught, users, datasets.find(scenario.data).info).accuracies
+    return deployed_accuracy(
+        folder, training_data, users, datasets.find(scenario.data).info
+    ).accuracies
 
 
 def _as_records(raw: tuple[np.ndarray, np.ndarray], invert: bool = False) -> Records:
@@ -142,42 +149,45 @@ def _joined(raw: Sequence[tuple[np.ndarray, np.ndarray]]) -> Records:
 
 
 def all_users(scenario: ScenarioConfig) -> UserRecords:
-    """The records of all users, of whom the parties are some."""
+    """The records of all users, parties or not."""
     return _user_index(scenario).read(_number_of_virtual_users(scenario), scenario.data_dir)
 
 
 def shares(scenario: ScenarioConfig) -> np.ndarray:
-    """How many records of each class every party holds: int64 [parties, classes]. Those of a party
-    that says nothing are counted like others', so that the number tells nobody apart."""
+    """The number of records per party and class: int64 [parties, classes].
+
+    Non-contributing parties report the same counts, so counts do not reveal participation."""
     return _counts(scenario)[_selected(scenario).parties]
 
 
 def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
-    """Which of these users have ink and paper exchanged: a public coin for each, thrown with chance
-    `flip`. Known to the simulation, not to its curator."""
+    """Which of these users have ink and paper exchanged: one coin per user, with chance `flip`.
+
+    The simulation uses it; its server does not see it."""
     coins = numpy_generator(scenario.partition_seed, "flip").random(int(users.max()) + 1)
     return coins[users] < ClientSelectionConfig.of(scenario.options).flip
 
 
 def inverted_parties(scenario: ScenarioConfig) -> np.ndarray:
-    """Which parties are flipped: bool [parties]."""
+    """Which parties have inverted images: bool [parties]."""
     return _inversion_coins(scenario, _selected(scenario).parties)
 
 
 def contributing_parties(scenario: ScenarioConfig) -> np.ndarray:
-    """Which parties' records are used: all, but for those who take part in appearance only."""
+    """Which parties contribute records and not noise alone: bool [parties]."""
     return ~_selected(scenario).silent
 
 
 def inversion_possible(scenario: ScenarioConfig) -> bool:
-    """Whether some users of this world may be flipped, so that there is something to find."""
+    """Whether users of this scenario may have inverted images."""
     return is_by_users(scenario) and ClientSelectionConfig.of(scenario.options).flip > 0
 
 
 def reference_scenario(scenario: ScenarioConfig, flip: float) -> ScenarioConfig | None:
-    """A world of as many parties, all of them volunteers who are upright (`flip` 0) or flipped (1):
-    public data, on which the same conversation may be had to see what comes of it. None where
-    nobody volunteered, or nobody asked for it."""
+    """The same scenario with volunteers as parties, all upright (`flip` 0) or all inverted (1).
+
+    The data of volunteers are public, so a job may be rehearsed on them. None if there are no
+    volunteers, or no rehearsal is asked for."""
     asked = ClientSelectionConfig.of(scenario.options)
     if not (asked.chooses and asked.rehearse):
         return None
@@ -185,7 +195,7 @@ def reference_scenario(scenario: ScenarioConfig, flip: float) -> ScenarioConfig 
 
 
 def describe(scenario: ScenarioConfig) -> list[str]:
-    """What a reader must be told of who takes part."""
+    """Remarks about the selection of users."""
     return (
         describe_selection(ClientSelectionConfig.of(scenario.options), _selected(scenario))
         if is_by_users(scenario)
@@ -194,7 +204,7 @@ def describe(scenario: ScenarioConfig) -> list[str]:
 
 
 def records(scenario: ScenarioConfig, party: int) -> Records:
-    """The records of one party, and of nobody else; none of one that says nothing."""
+    """The records of one party; none if it does not contribute."""
     images, labels = all_users(scenario).of(int(_selected(scenario).parties[party]))
     if not contributing_parties(scenario)[party]:
         images, labels = images[:0], labels[:0]
@@ -202,6 +212,6 @@ def records(scenario: ScenarioConfig, party: int) -> Records:
 
 
 def held_out(scenario: ScenarioConfig) -> Records:
-    """The records of the users that are held out to choose settings on; none of them is flipped."""
+    """The records of the users held out for choosing settings, upright."""
     people = all_users(scenario)
     return _joined([people.of(int(user)) for user in _selected(scenario).held])

@@ -23,15 +23,15 @@ _SUMS = {
 def warnings(experiment: Experiment) -> list[str]:
     """Remarks about a run that is allowed and deserves a caution, one sentence or more each."""
     config = experiment.config
-    said = [
+    texts = [
         f"{name} is left out: it cannot release data={config.scenario.data}."
         for name in config.left_out
     ]
-    said += config.omitted
-    said += _users(config)
+    texts += config.omitted
+    texts += _users(config)
     smallest = min(f.records for stage in experiment.stages for f in stage.parties)
     if config.run.unit == Unit.RECORD and config.run.delta > 1 / smallest:
-        said.append(
+        texts.append(
             f"delta={config.run.delta:g} is above 1/{smallest}, one over the smallest party's "
             "records: publishing one record whole would be within the budget."
         )
@@ -41,56 +41,56 @@ def warnings(experiment: Experiment) -> list[str]:
             cfg, NoisePlacementConfig
         )  # one batch over all parties, who share one sampling rate
         if method(name).private and not joint and batch > smallest:
-            said.append(
+            texts.append(
                 f"{name}.batch={batch} is more than the {smallest} records of the smallest party: "
                 "it takes all its records every time, without amplification by sampling."
             )
-    said += [
+    texts += [
         f"{name}: only the sum over parties is seen, {_SUMS[config.run.secure_sum]}"
         for name, cfg in config.methods.items()
         if isinstance(cfg, NoisePlacementConfig) and cfg.placement == NoisePlacement.DISTRIBUTED
     ]
-    said += experiment.plan_warnings
+    texts += experiment.plan_warnings
     if config.run.noise_seed is not None:
-        said.append(
-            f"noise_seed={config.run.noise_seed}: whoever knows it can take the noise off. "
+        texts.append(
+            f"noise_seed={config.run.noise_seed}: the noise can be subtracted by anyone with it. "
             "This is an experiment, not a release."
         )
     if (config.run.workers or 1) * config.run.num_cpus > (os.cpu_count() or 1):
-        said.append(
+        texts.append(
             f"workers={config.run.workers} with {config.run.num_cpus:g} CPUs each is more than "
-            f"this machine's {os.cpu_count()}: they will take turns."
+            f"this machine's {os.cpu_count()}: they share them."
         )
-    return said
+    return texts
 
 
 def _users(config: ExperimentConfig) -> list[str]:
-    """What is to be known about users: where they are from, and what protects them."""
-    said, run, scenario = list(config.found), config.run, config.scenario
+    """Remarks about users: their source and their protection."""
+    texts, run, scenario = list(config.found), config.run, config.scenario
     data, options = datasets.find(scenario.data), scenario.options or {}
     if data.owners is not None:
-        said.append(f"the users of this run are those of {scenario.data}: {data.about}.")
+        texts.append(f"the users of this run are those of {scenario.data}: {data.about}.")
     if options.get("flip"):
-        said.append(
-            f"flip={options['flip']:g}: a coin decided for each user whether ink and paper "
-            "are exchanged in all records. That is this scenario's fault to be found."
+        texts.append(
+            f"flip={options['flip']:g}: a public coin per user decides whether ink and paper "
+            "are exchanged in all records: the fault that this scenario is about."
         )
-    said += user_partition.describe(scenario)
+    texts += user_partition.describe(scenario)
     if run.unit == Unit.USER:
         parties = scenario.parties
-        said.append(
-            "unit=user: a party is a user, and its number of records is taken for public. Whoever "
-            "takes part in a run is public as well."
+        texts.append(
+            "unit=user: a party is a user. Its number of records and its participation in the run "
+            "are treated as public."
         )
         if run.delta > 1 / parties:
-            said.append(
+            texts.append(
                 f"delta={run.delta:g} is above 1/{parties}, one over the number of users: "
                 "publishing all records of one user would be within the budget."
             )
-    asks_all = [n for n in run.method if run.users_per_round and not takes_turns(n)]
-    if asks_all:
-        said.append(
-            f"users_per_round={run.users_per_round} changes nothing for {', '.join(asks_all)}: "
+    asking_all = [n for n in run.method if run.users_per_round and not takes_turns(n)]
+    if asking_all:
+        texts.append(
+            f"users_per_round={run.users_per_round} changes nothing for {', '.join(asking_all)}: "
             "every party is asked."
         )
-    return said
+    return texts

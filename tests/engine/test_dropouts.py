@@ -138,7 +138,9 @@ def releases(job: Job) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("way", ["ideal", "secagg"])
 @pytest.mark.parametrize("crash_at", [1, 3])
-def test_a_curator_that_crashes_goes_on_without_who_was_gone(tmp_path, monkeypatch, way, crash_at):
+def test_a_server_that_crashes_continues_without_the_dropped_parties(
+    tmp_path, monkeypatch, way, crash_at
+):
     """Even if the party is back by then: the same questions get the same answers."""
     changes = {"noise_at": "distributed", "min_answers": 2, "secure_sum": way}
     whole = job_of(tmp_path / "a", "ndpdc_joint", **changes)

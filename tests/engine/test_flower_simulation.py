@@ -30,7 +30,7 @@ print("RESULT", json.dumps(texts))
 
 
 def listen(stage: fakes.Stage) -> list:
-    """What a curator hears in two rounds, from two threads at once, and from a broken party."""
+    """The answers of two rounds, from two threads at once, and from a broken party."""
     texts: list = []
 
     def part(ask) -> None:
@@ -112,7 +112,7 @@ def test_a_hung_party_ends_the_simulation():
 
 
 def test_the_simulation_goes_on_without_a_hung_party_and_ends():
-    """Where the curator may do without it; Flower itself would wait for it at the end."""
+    """If the method allows missing parties; Flower itself would wait for it at the end."""
     result = run_alone(_GO_ON, 200)
     assert result == "[0, 2, 0] {1: 'party 1 did not answer within timeout=1 s'}"
 

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import (
     BadReply,
@@ -20,6 +21,7 @@ from fedsynth.engine.messages import (
     decode_request,
     encode_release,
     encode_request,
+    read_job,
 )
 
 QUESTION = RequestId(stage=1, kind="release", round=7, serial=3)
@@ -198,3 +200,15 @@ def test_spoiled_requests_are_refused():
     del content["envelope"]["kind"]
     with pytest.raises(BadRequest, match="'kind'"):
         decode_request(content)
+
+
+def test_jobs_are_read_from_text_or_file(tmp_path):
+    """On real nodes a job is a file each of them has."""
+    file = tmp_path / "job.json"
+    file.write_text('{"a": 1}')
+    assert read_job({"job": '{"b": 2}'}) == '{"b": 2}'
+    assert read_job({"job": str(file)}) == '{"a": 1}'
+    with pytest.raises(UserError, match="has no job"):
+        read_job({})
+    with pytest.raises(UserError, match="cannot be read"):
+        read_job({"job": str(tmp_path / "missing")})

@@ -48,7 +48,7 @@ def test_numbers_that_are_not_finite_are_refused(value):
         ({"a": torch.zeros(2, 3).double()}, r"'a' as float64 \[2, 3\]"),
         (
             {"b": torch.zeros(2, 3)},
-            r"party 7 answered the arrays \['b'\], and \['a'\] is asked for",
+            r"party 7 answered the arrays \['b'\], and \['a'\] is requested",
         ),
         ({}, r"arrays \[\]"),
     ],

@@ -148,7 +148,7 @@ def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
             user_partition.reference_scenario(dataclasses.replace(people, options=options), 0)
             is None
         )
-    assert "says nothing of users" in " ".join(user_partition.describe(stage))
+    assert "are not about users" in " ".join(user_partition.describe(stage))
 
 
 def test_fewer_parties_are_the_first_of_those_chosen(people):
@@ -183,7 +183,7 @@ def test_volunteers_and_others_are_everybody_once(users, share):
         ({"chosen": "low", "accuracy": -0.1}, r"options\.accuracy=-0\.1 must be at least 0"),
         ({"chosen": "low", "volunteers": 0.01}, r"volunteers=0\.01 of the 24 users .* at least 2"),
         ({"chosen": "low", "volunteers": 1}, r"options\.volunteers=1\.0 must be below 1"),
-        ({"chosen": "high", "accuracy": 1.0, "flip": 1}, r"nobody is chosen\. Give another"),
+        ({"chosen": "high", "accuracy": 1.0, "flip": 1}, r"none is chosen\. Give another"),
         ({"accuracy": 0.9}, r"options\.accuracy=0\.9 is for options\.chosen=low or high"),
     ],
 )

@@ -207,7 +207,7 @@ def test_a_scenario_file_with_a_mistake_is_named_with_it(tmp_path, text, message
     [
         (["delta=0.01"], r"delta=0\.01 is above 1/200"),
         (["method=dp_sgd", "dp_sgd.batch=500"], r"dp_sgd\.batch=500 is more than the 200 records"),
-        (["noise_seed=3"], r"noise_seed=3: whoever knows it can take the noise off"),
+        (["noise_seed=3"], r"noise_seed=3: the noise can be subtracted"),
         (["workers=5000"], r"workers=5000 with 1 CPUs each is more than"),
         (["delta=0.004"], ""),
     ],

@@ -126,7 +126,7 @@ def test_the_configuration_names_the_set_that_was_found(people, monkeypatch):
     )
     values = config.as_dict()
     assert (values["data"], values["source"], values["parties"]) == ("made_people", "auto", 5)
-    assert any("TAKEN IS made_people" in line for line in config.found)
+    assert any("USING made_people" in line for line in config.found)
     assert any("leaf: nothing there" in line for line in config.found)
     assert config.methods["gs_wgan"].per_round == 2
     assert scenario_stages(config.scenario)[0].data.name == "made_people"

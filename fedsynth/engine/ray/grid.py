@@ -29,7 +29,8 @@ def _pack(messages: Sequence[Message]) -> Any:
 
 
 def _unpack(block: Any) -> list[Message]:
-    return pickle.loads(block)
+    messages: list[Message] = pickle.loads(block)
+    return messages
 
 
 class RayWorker:
@@ -72,14 +73,15 @@ class RayWorker:
         """Run a function and return its result or its exception, pickled."""
         function, arguments = pickle.loads(work)
         try:
-            return ray.cloudpickle.dumps((True, function(*arguments)))
+            block: bytes = ray.cloudpickle.dumps((True, function(*arguments)))
+            return block
         except Exception as error:
             return _pickled(error)
 
 
 def _pickled(error: Exception) -> bytes:
     with contextlib.suppress(Exception):
-        block = ray.cloudpickle.dumps((False, error))
+        block: bytes = ray.cloudpickle.dumps((False, error))
         pickle.loads(block)
         return block
     return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))

@@ -103,7 +103,7 @@ print(len(psutil.Process().children(recursive=True)))
 
 
 def test_an_error_ends_everything_and_the_party_side_log_is_seen():
-    """The curator's error says nothing private; the party's own log does, marked as such."""
+    """The error at the server holds no private text; the party's own log does, marked as such."""
     driver = start(_ERROR)
     output, errors = driver.communicate(timeout=60)
     lines = output.splitlines()
