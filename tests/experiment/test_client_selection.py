@@ -164,7 +164,9 @@ def test_volunteers_and_others_are_everybody_once(users, share):
     order = np.random.default_rng(users).permutation(users)
     count = round(share * users)
     if not 2 <= count < users:
-        with pytest.raises(UserError, match=r"options\.volunteers=.*at least 2, and somebody else"):
+        with pytest.raises(
+            UserError, match=r"options\.volunteers=.*at least 2, and one other user"
+        ):
             asked.split(order, "made")
         return
     teachers, judges, others = asked.split(order, "made")
