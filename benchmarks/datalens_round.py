@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.methods.pate.datalens.compression import compress_votes
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import DataLensParameters
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
-from fedsynth.privacy.party_data import Records
 
 IMAGES, CLASSES, TOP = 15, 10, 200
 TARGET = 3.0

@@ -71,6 +71,7 @@ def our_step(width: int) -> Callable[[int], None]:
 
     from fedsynth.core.plan import PartyPlan
     from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
+    from fedsynth.data.records import Records
     from fedsynth.methods.common.poisson_plan import class_rates, expected_records
     from fedsynth.methods.dpdc.distribution_matching import CondensedImages
     from fedsynth.methods.dpdc.ndpdc import NDPDCConfig
@@ -79,7 +80,7 @@ def our_step(width: int) -> Callable[[int], None]:
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.mechanisms.sums import ClassSums
     from fedsynth.privacy.noise import NoiseKey
-    from fedsynth.privacy.party_data import PartyData, Records
+    from fedsynth.privacy.party_data import PartyData
 
     records = Records(*_records())
     info = PartyInfo(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))

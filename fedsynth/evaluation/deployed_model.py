@@ -17,10 +17,10 @@ import torch
 from fedsynth.core.outcomes import unit_interval
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.data.records import Records
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.evaluation.train_classifier import build_network, fit_network, one_thread
 from fedsynth.nn.per_example.gradients import logits
-from fedsynth.privacy.party_data import Records
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
 
 FORM = 1  # raise it when the meaning of the cached numbers changes

@@ -26,7 +26,7 @@ from fedsynth.evaluation.quality_metrics import (
     inception_score,
 )
 from fedsynth.evaluation.scorer import ScorerConfig, cached_scorer
-from fedsynth.evaluation.types import class_indices, subsample
+from fedsynth.evaluation.types import checked_class_indices, subsample
 
 MAX_IMAGES_IF_CAPPED = 10_000  # of each kind, if the training of the scorer is capped
 
@@ -87,7 +87,7 @@ def measure_image_quality(
         folder: cache of scorers.
     """
     start = time.perf_counter()
-    class_indices(released.labels, classes)
+    checked_class_indices(released.labels, classes)
     scorer_config = ScorerConfig(config.scorer_width, config.scorer_images)
     net = cached_scorer(folder, real.images, real.labels, info, scorer_config)
     full = config.scorer_images == 0

@@ -21,6 +21,7 @@ import torch
 from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import unknown
 from fedsynth.core.types import DatasetInfo
+from fedsynth.data.normalization import Normalizer
 from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
 from fedsynth.nn.transforms.augment import dsa_operations
@@ -118,14 +119,12 @@ class Protocol:
     def normalize(self, pixels: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
         """Convert pixels (0 black, 1 white) to the scale of this protocol."""
         if self.scaling == "symmetric":
-            return (pixels - 0.5) / 0.5
+            return Normalizer.symmetric(info).to_network(pixels)
         if self.scaling == "pixels":
             return pixels.clamp(0, 1)
         if self.scaling == "mnist":
             return (pixels.clamp(0, 1) - MNIST_MEAN) / MNIST_STD
-        mean = torch.tensor(info.mean, device=pixels.device).view(1, -1, 1, 1)
-        std = torch.tensor(info.std, device=pixels.device).view(1, -1, 1, 1)
-        return (pixels - mean) / std
+        return Normalizer.standard(info).to_network(pixels)
 
     def augmentations(self, info: DatasetInfo) -> tuple[str, ...]:
         """The augmentations that the protocol chooses from for this data; empty: none."""

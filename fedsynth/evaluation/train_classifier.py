@@ -29,7 +29,7 @@ from fedsynth.evaluation.protocols import (
 )
 from fedsynth.evaluation.types import (
     EvalResult,
-    class_indices,
+    checked_class_indices,
     count_correct,
     subsample,
     training_targets,
@@ -177,7 +177,7 @@ def train_and_test(task: EvaluationTask) -> EvalResult:
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
     if not bool(torch.isfinite(task.train.images).all()):
         raise UserError("the released images are not all finite, so no classifier can be trained.")
-    class_indices(task.test_labels, task.classes)
+    checked_class_indices(task.test_labels, task.classes)
     config = task.config
     task = replace(task, train=subsample(task.train, config.rules.max_train_images, task.key))
     classical = config.protocol == "G" and task.classifier in CLASSICAL
@@ -244,7 +244,7 @@ def _fit_classical(task: EvaluationTask) -> EvalResult:
     predicted, remark = fit_and_predict(
         task.classifier,
         unit_interval(task.train.images).clamp(0, 1),
-        class_indices(task.train.labels, task.classes),
+        checked_class_indices(task.train.labels, task.classes),
         unit_interval(task.test_images),
         seed_of(*task.key, task.classifier),
     )

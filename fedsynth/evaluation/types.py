@@ -11,6 +11,7 @@ import torch
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
+from fedsynth.data.records import class_indices
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,18 @@ class EvalResult:
         return EvalResult(**fields)
 
 
-def class_indices(labels: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+def checked_class_indices(labels: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
     """The index of each label in `classes`.
 
     Raises:
         UserError: a label is not among the classes.
     """
-    index = {label: i for i, label in enumerate(classes)}
-    distinct, inverse = torch.unique(labels.cpu(), return_inverse=True)
-    unknown = [int(label) for label in distinct if int(label) not in index]
-    if unknown:
-        raise UserError(f"labels {unknown} are not among the classes seen so far: {list(classes)}.")
-    return torch.tensor([index[int(label)] for label in distinct], dtype=torch.long)[inverse]
+    indices = class_indices(labels, classes)
+    if len(unknown := labels.cpu()[indices < 0].unique()):
+        raise UserError(
+            f"labels {unknown.tolist()} are not among the classes seen so far: {list(classes)}."
+        )
+    return indices
 
 
 def training_targets(train: SyntheticSet, classes: Sequence[int]) -> torch.Tensor:
@@ -76,7 +77,7 @@ def training_targets(train: SyntheticSet, classes: Sequence[int]) -> torch.Tenso
     Raises:
         UserError: labels or soft labels do not fit the images or the classes.
     """
-    hard = class_indices(train.labels, classes)
+    hard = checked_class_indices(train.labels, classes)
     if train.soft is None:
         return hard
     chosen = train.soft.cpu()[:, list(classes)]

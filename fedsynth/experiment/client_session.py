@@ -12,6 +12,7 @@ from fedsynth.core.enums import SecureSum
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.data.fetch.fetch import data_directory
+from fedsynth.data.records import Records
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import add_seconds
 from fedsynth.experiment.progress import write_progress
@@ -20,7 +21,7 @@ from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.privacy.private_cache import PrivateCache
 from fedsynth.privacy.secagg.protocol import STAGES, answer_in_stage
 

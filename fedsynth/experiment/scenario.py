@@ -16,9 +16,9 @@ from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import PartyInfo, Stage
 from fedsynth.data import holdout, partition
 from fedsynth.data import registry as datasets
+from fedsynth.data.records import Records
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info, image_transform
-from fedsynth.privacy.party_data import Records
 
 
 def _kept_counts(scenario: ScenarioConfig) -> tuple[int, ...]:

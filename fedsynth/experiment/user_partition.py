@@ -14,6 +14,7 @@ from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import emnist_users
 from fedsynth.data.fetch.fetch import data_directory
+from fedsynth.data.records import Records
 from fedsynth.data.users import UserIndex, UserRecords, select_users
 from fedsynth.evaluation.deployed_model import deployed_accuracy
 from fedsynth.experiment.client_selection import (
@@ -24,7 +25,6 @@ from fedsynth.experiment.client_selection import (
     describe_selection,
 )
 from fedsynth.experiment.scenario_config import ScenarioConfig
-from fedsynth.privacy.party_data import Records
 
 PARTITION = "users"
 

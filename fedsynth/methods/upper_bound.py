@@ -12,9 +12,9 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.types import PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,13 @@ from scipy.special import betaincinv, ndtri
 from fedsynth.core.messages import Request
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 
 LEAST_TRIALS = 20
 TRIED = 400  # thresholds

@@ -18,12 +18,13 @@ from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, View
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import NoiseKey, NoiseStream, Streams
-from fedsynth.privacy.party_data import PartyData, Records, Sealed, open_for_guard
+from fedsynth.privacy.party_data import PartyData, Sealed, open_for_guard
 from fedsynth.privacy.secagg.distributed_noise import add_share
 
 D = TypeVar("D")

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import torch
-
 from fedsynth.core.types import PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.privacy.private_cache import PrivateCache
 from fedsynth.storage.checkpoint import rounds
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-REMEMBERED = 4  # values a party keeps in memory
-
-
-@dataclass(frozen=True)
-class Records:
-    """Raw records: pixels as stored, and their labels."""
-
-    images: torch.Tensor  # uint8 [n, c, h, w]; of a table float32 in [0, 1]
-    labels: torch.Tensor  # int64 [n]
-    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def pixels(self, indices: torch.Tensor | None = None) -> torch.Tensor:
-        """The images of these records as float32 in [0, 1], as a copy."""
-        chosen = self.images if indices is None else self.images[indices]
-        if chosen.dtype == torch.uint8:
-            return chosen.float().div_(255)
-        return chosen.clone() if indices is None else chosen
 
 
 class Sealed(Generic[T]):
@@ -90,7 +70,7 @@ class PartyData:
         """`records.map(compute)`, cached in this process for the next request.
 
         `key` must name all inputs of `compute` other than the records; the latest keys are kept."""
-        return self.records.map(lambda records: recall(records, key, compute))
+        return self.records.map(lambda records: records.remember(key, compute))
 
     def file(self, name: str) -> Path:
         """A path in the working directory, for state of this stage between requests."""
@@ -102,13 +82,3 @@ class PartyData:
         directory; after a crash, continue from the last one."""
         path = self._workshop / f"{name}.checkpoint"
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
-
-
-def recall(records: Records, key: str, compute: Callable[[Records], T]) -> T:
-    """`compute(records)`, cached with the records; see `PartyData.remember`."""
-    memory = records.memory
-    value: T = memory.pop(key) if key in memory else compute(records)
-    memory[key] = value
-    for oldest in list(memory)[:-REMEMBERED]:
-        memory.pop(oldest, None)
-    return value

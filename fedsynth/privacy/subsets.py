@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from dp_accounting import DpEvent
 
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import one_part
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 
 USER = "user"
 

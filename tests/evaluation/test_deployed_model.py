@@ -11,13 +11,13 @@ import torch
 
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.data.records import Records
 from fedsynth.evaluation import deployed_model
 from fedsynth.evaluation.deployed_model import (
     deployed_accuracy,
     per_user_accuracy,
     train_deployed_model,
 )
-from fedsynth.privacy.party_data import Records
 
 INFO = DatasetInfo("halves", (1, 28, 28), 2, (0.2,), (0.3,))
 

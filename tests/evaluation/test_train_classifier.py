@@ -20,7 +20,7 @@ from fedsynth.evaluation import train_classifier
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import protocol
 from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
-from fedsynth.evaluation.types import EvalResult, class_indices
+from fedsynth.evaluation.types import EvalResult, checked_class_indices
 from fedsynth.nn.classifiers.convnet import ConvNet
 
 INFO = DatasetInfo("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
@@ -143,7 +143,10 @@ def test_the_loop_is_the_published_one(epochs: int) -> None:
     """Against a plain loop: learning rate divided and momentum reset after E // 2 + 1."""
     rules = protocol("P")
     train = bars(300, 0)  # two batches per epoch: 256 and 44
-    x, y = rules.normalize(train.images, INFO).double(), class_indices(train.labels, CLASSES)
+    x, y = (
+        rules.normalize(train.images, INFO).double(),
+        checked_class_indices(train.labels, CLASSES),
+    )
     with default_seed("init"):
         ours = ConvNet(4, 3, INFO.shape).double()
     with default_seed("init"):

@@ -11,7 +11,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.evaluation.types import (
     EvalResult,
-    class_indices,
+    checked_class_indices,
     count_correct,
     subsample,
     training_targets,
@@ -33,7 +33,7 @@ def test_correct_predictions_are_counted_per_class() -> None:
 
 def test_an_unknown_label_is_refused() -> None:
     with pytest.raises(UserError, match=r"labels \[4\].*\[5, 0, 3\]"):
-        class_indices(torch.tensor([5, 4]), CLASSES)
+        checked_class_indices(torch.tensor([5, 4]), CLASSES)
 
 
 def test_soft_labels_are_conditioned_on_the_classes_seen() -> None:
@@ -66,4 +66,4 @@ def test_a_subsample_is_balanced_over_classes(labels_drawn: list[int], most: int
 
 
 def test_class_indices_follow_the_given_classes() -> None:
-    assert class_indices(torch.tensor([3, 5, 5, 0]), CLASSES).tolist() == [2, 0, 0, 1]
+    assert checked_class_indices(torch.tensor([3, 5, 5, 0]), CLASSES).tolist() == [2, 0, 0, 1]

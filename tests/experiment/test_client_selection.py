@@ -13,12 +13,12 @@ from made_users import EACH, USERS, forget, made, world_of_users
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.data import registry as datasets
+from fedsynth.data.records import Records
 from fedsynth.data.users import select_users
 from fedsynth.evaluation import deployed_model as deployed
 from fedsynth.experiment import scenario, user_partition
 from fedsynth.experiment.client_selection import ClientSelectionConfig
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.privacy.party_data import Records
 
 quick = settings(max_examples=30, deadline=None)
 

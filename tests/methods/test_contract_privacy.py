@@ -14,13 +14,13 @@ from contract_cases import PLAIN, PRIVATE, each_private_case, stages_of
 from instruments import Transcript
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedsynth.data.records import Records
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.experiment import client_session
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import party_records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import SLACK, Ledger, read_entries, total
-from fedsynth.privacy.party_data import Records
 from fedsynth.storage.run_directory import RunDirectory
 
 

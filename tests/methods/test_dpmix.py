@@ -12,11 +12,11 @@ from fedsynth.core.messages import Request
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.dpmix import label_shares
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.party_data import Records
 
 FACTS = DatasetInfo("tiny", (1, 8, 8), 5, (0.5,), (0.25,))
 

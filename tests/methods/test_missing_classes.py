@@ -11,13 +11,13 @@ import torch
 
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.data import registry as datasets
+from fedsynth.data.records import Records
 from fedsynth.experiment import client_session
 from fedsynth.experiment.method_selection import able
 from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.party_data import Records
 from fedsynth.storage.run_directory import RunDirectory
 
 DATA = datasets.find("shapes").info

@@ -16,6 +16,7 @@ from fedsynth.core.messages import Request
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
+from fedsynth.data.records import Records
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy import guard as guard_module
@@ -25,7 +26,7 @@ from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms import outer_products, sums
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
 from fedsynth.privacy.mechanisms.sums import ClassSums
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 
 Attack = Callable[[Guard, PartyData], float]
 

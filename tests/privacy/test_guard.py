@@ -18,13 +18,13 @@ from fedsynth.core.messages import Request
 from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.data.normalization import Normalizer
+from fedsynth.data.records import Records
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
 from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import Records
 
 FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
 

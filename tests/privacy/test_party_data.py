@@ -8,7 +8,8 @@ import pytest
 import torch
 from guarded import guard, private, records
 
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.data.records import Records
+from fedsynth.privacy.party_data import PartyData, Sealed
 
 
 def test_sealed_values_can_be_computed_on_but_not_shown_or_sent(tmp_path):

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.types import PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
-from fedsynth.privacy.party_data import PartyData, Records, open_for_guard
+from fedsynth.privacy.party_data import PartyData, open_for_guard
 from fedsynth.privacy.subsets import Subset, part_numbers
 
 

@@ -8,11 +8,12 @@ import torch
 
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 
 KEY = NoiseKey.from_seed(3, "party 0")
 FREE = Budget(float("inf"), 1e-5)

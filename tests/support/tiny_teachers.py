@@ -9,12 +9,12 @@ import torch
 from fedsynth.core.messages import Request
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.pate.datalens.compression import compress_votes
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import CONVENTION, DataLensParameters
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
-from fedsynth.privacy.party_data import Records
 
 DATA = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
 PARTIES = (PartyInfo(0, 60, {0: 20, 1: 20, 2: 20}),)

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-
-
-def class_index_table(classes: Sequence[int], of: int) -> torch.Tensor:
-    """A table from labels to positions in `classes`, -1 for others, for `of` labels in all."""
-    table = torch.full((of,), -1)
-    table[list(classes)] = torch.arange(len(classes))
-    return table
 
 
 def argmax_covering_classes(logits: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.methods.common.class_indices import class_index_table
+from fedsynth.data.records import class_indices
 from fedsynth.methods.common.generator_training import draw, uniform_latents
 from fedsynth.methods.method import Method, ServerContext
 from fedsynth.privacy.guard import Guard
@@ -81,7 +81,7 @@ def uniform_inputs(count: int, latent: int, classes: int, *key: object) -> tuple
 def held_classes(plan: Plan, party: int) -> tuple[list[int], Tensor]:
     """The classes that a party holds, ascending, and a table from labels to their indices."""
     held = sorted(plan.info(party).class_counts)
-    return held, class_index_table(held, of=plan.stage.data.classes)
+    return held, class_indices(torch.arange(plan.stage.data.classes), held)
 
 
 def state_vector(net: nn.Module) -> Tensor:

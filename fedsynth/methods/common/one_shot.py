@@ -14,9 +14,9 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.party_data import Records
 
 C = TypeVar("C")
 

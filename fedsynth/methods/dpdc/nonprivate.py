@@ -17,6 +17,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
@@ -24,7 +25,6 @@ from fedsynth.methods.dpdc.distribution_matching import (
     check_network,
 )
 from fedsynth.methods.method import PartyContext
-from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)

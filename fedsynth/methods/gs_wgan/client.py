@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import DatasetInfo
+from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import load_state_vector
 from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
 from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
@@ -16,7 +17,6 @@ from fedsynth.methods.gs_wgan.generator import new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.methods.method import PartyContext
 from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
-from fedsynth.privacy.party_data import Records
 
 
 class GSWGANClient:

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import DatasetInfo, Shape
+from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import load_state_vector, state_vector
 from fedsynth.methods.gs_wgan.config import CriticConfig
 from fedsynth.methods.gs_wgan.generator import draw_inputs, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.storage.state_file import (
     DamagedState,
     read_state,

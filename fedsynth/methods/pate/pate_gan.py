@@ -33,6 +33,7 @@ from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import (
     GeneratorRelease,
     held_classes,
@@ -45,7 +46,6 @@ from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_label
 from fedsynth.privacy.accounting.calibration import gaussian_mu
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteSums
-from fedsynth.privacy.party_data import Records
 
 VOTE = VoteBounds(width=1, entries=1, low=0, high=1)  # per image: it looks real, or not
 STACK = 50  # teachers per batched product

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedsynth.core.randomness import key as randomness_key
-from fedsynth.privacy.party_data import Records
+from fedsynth.data.records import Records
 from fedsynth.privacy.subsets import part_numbers, record_hashes
 
 

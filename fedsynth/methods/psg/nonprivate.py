@@ -16,6 +16,7 @@ from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import ComputeCost, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
@@ -29,7 +30,6 @@ from fedsynth.methods.psg.gradient_matching import (
 )
 from fedsynth.methods.psg.psg import PSG
 from fedsynth.nn.per_example.gradients import loss_and_gradients
-from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.common.class_indices import class_index_table
+from fedsynth.data.records import class_indices
 from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
@@ -109,7 +109,7 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
     def synthesize(self, ctx: PartyContext[DPSinkhornConfig], request: Request) -> SyntheticSet:
         cfg, plan, key = ctx.config, ctx.party_plan, ctx.random_key(request)
         classes = sorted(ctx.info.class_counts)
-        indices = class_index_table(classes, of=ctx.dataset.classes)
+        indices = class_indices(torch.arange(ctx.dataset.classes), classes)
         net = make_generator(
             partial(DeconvGenerator, depth=cfg.depth),
             cfg.latent,

@@ -21,6 +21,7 @@ from fedsynth.core.messages import Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.noise_placement import (
     NoisePlacementConfig,
     aggregate_parties,
@@ -48,7 +49,7 @@ from fedsynth.methods.sketch_teach.synthesis import (
 from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.transforms.scattering import NUMBERS
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.storage.state_file import read_state, write_state
 
 TEACH = "teach"

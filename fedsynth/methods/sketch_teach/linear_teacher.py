@@ -8,7 +8,6 @@ Only the gradient of the head is private.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -171,10 +170,3 @@ def multipliers(mu: float, share: float, steps: int) -> tuple[float, float]:
     (1.666667, 2.5, 1.0)
     """
     return 1 / (mu * math.sqrt(share)), math.sqrt(steps / (1 - share)) / mu
-
-
-def class_indices(labels: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The position of each label in `order`, -1 for labels that are not in it."""
-    lookup = torch.full((max(order) + 2,), -1, dtype=torch.int64)
-    lookup[list(order)] = torch.arange(len(order))
-    return lookup[labels.cpu().clamp(max=max(order) + 1)]

@@ -24,14 +24,14 @@ import torch
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
-from fedsynth.methods.sketch_teach.linear_teacher import class_indices
+from fedsynth.data.records import Records, class_indices
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms.base import Mechanism
 from fedsynth.privacy.mechanisms.outer_products import GroupedRows, SecondMoments
 from fedsynth.privacy.mechanisms.sums import ClassSums
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 
 COUNT, CELL_COUNT = 0.3, 0.5  # weights of a record's count, relative to its point
 BATCH_SIZE = 2048

@@ -25,9 +25,10 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records, class_indices
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig, unfit
-from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, class_indices, gradient_factors
+from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach.queries import Query
 from fedsynth.methods.sketch_teach.synthesis import (
     SetSynthesizer,
@@ -39,7 +40,6 @@ from fedsynth.nn.classifiers.poolnet import BATCH
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
-from fedsynth.privacy.party_data import Records, recall
 
 SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": False}
 LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
@@ -173,7 +173,7 @@ def rows_and_indices(
     scattered = None
     if features.with_scattering:
         device = features.centre.device
-        scattered = recall(records, "scattering", lambda _: scattering(pixels.to(device)).cpu())
+        scattered = records.remember("scattering", lambda _: scattering(pixels.to(device)).cpu())
     return features(pixels, scattered), class_indices(records.labels, order)
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.data.records import class_indices
 from fedsynth.methods.common.class_indices import argmax_covering_classes
 from fedsynth.methods.dpdc.condensation import condense
 from fedsynth.methods.sketch_teach.class_model import Ask, ClassModel, ClassModelEstimator
@@ -22,7 +23,6 @@ from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachC
 from fedsynth.methods.sketch_teach.linear_teacher import (
     FeatureMap,
     Head,
-    class_indices,
     first_head,
     gradient_factors,
 )

@@ -16,9 +16,10 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from fedsynth.core.enums import Unit
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian, poisson
 from fedsynth.privacy.noise import Streams
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 
 D = TypeVar("D")
 V = TypeVar("V")

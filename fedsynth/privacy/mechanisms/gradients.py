@@ -10,11 +10,12 @@ from dp_accounting import DpEvent
 from torch import Tensor, nn
 
 from fedsynth.core.enums import Unit
+from fedsynth.data.records import Records
 from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.clipping import clipped_gradient_sum
 from fedsynth.privacy.mechanisms.base import BoundedValues, SampledMechanism
 from fedsynth.privacy.noise import Streams
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 from fedsynth.privacy.sparsification import Sparsification, sparse_gradient_sum
 from fedsynth.privacy.subsets import ClassSubset
 

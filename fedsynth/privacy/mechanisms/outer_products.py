@@ -9,11 +9,12 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from fedsynth.core.enums import Unit
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import Streams
 from fedsynth.privacy.outer_products import clipped_outer_sum
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 
 TensorPair = tuple[Tensor, Tensor]
 GroupedRows = tuple[Tensor, Tensor]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsynth.data.records import Records
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.base import BoundedValues, SampledMechanism
 from fedsynth.privacy.noise import Streams
-from fedsynth.privacy.party_data import Records
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,11 +10,12 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from fedsynth.core.enums import Unit
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian, poisson
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism, SampledMechanism
 from fedsynth.privacy.noise import Streams
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 
 Contribution = Callable[[Tensor, Tensor], Tensor]
 """Maps pixels [n, c, h, w] in [0, 1] and labels [n] to one row per record."""

@@ -11,11 +11,12 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from fedsynth.core.enums import Unit
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import Streams
-from fedsynth.privacy.party_data import PartyData, Records, Sealed
+from fedsynth.privacy.party_data import PartyData, Sealed
 from fedsynth.privacy.subsets import Subset
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.methods.common.class_indices import argmax_covering_classes, class_index_table
+from fedsynth.methods.common.class_indices import argmax_covering_classes
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
@@ -20,7 +20,3 @@ def test_no_class_is_left_without_an_image(seed: int, classes: int) -> None:
     plain = logits.argmax(1)
     absent = classes - len(plain.unique())
     assert int((indices != plain).sum()) == absent
-
-
-def test_labels_are_positions_among_the_given_classes() -> None:
-    assert class_index_table([5, 2], of=6).tolist() == [-1, -1, 1, -1, -1, 0]

@@ -16,6 +16,7 @@ from fedsynth.core.messages import AggregatedSum, Release, Request
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, Plan
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
+from fedsynth.data.records import Records
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
@@ -25,7 +26,6 @@ from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed, flatten, gaussian
 from fedsynth.privacy.ledger import read_entries
-from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.secagg.distributed_noise import weakened
 from fedsynth.report.report_data import published_event
 

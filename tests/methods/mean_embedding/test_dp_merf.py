@@ -18,6 +18,7 @@ from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data import registry as datasets
 from fedsynth.data import tables
+from fedsynth.data.records import Records
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.methods.mean_embedding.base import (
     GeneratorTrainer,
@@ -31,7 +32,6 @@ from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.party_data import Records
 
 MERF = method("dp_merf")
 FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))

@@ -10,10 +10,10 @@ import torch
 
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.pate.pate_gan import VOTE, PateGAN, PateGANConfig, _Student, _Teachers
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, repeated
-from fedsynth.privacy.party_data import Records
 
 PATE = PateGAN()
 DELTA = 1e-5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from tiny_teachers import some_records
 
+from fedsynth.data.records import Records
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
-from fedsynth.privacy.party_data import Records
 
 
 def test_every_record_has_one_teacher_and_teachers_have_similar_numbers():

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
+from fedsynth.data.records import Records
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.methods.psg.psg import PSGConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import flatten, gaussian, poisson, repeated
-from fedsynth.privacy.party_data import Records
 
 ALL = {"batch": 1000}  # more than a party has: every record is in every batch
 

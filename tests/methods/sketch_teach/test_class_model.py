@@ -7,12 +7,12 @@ import torch
 from torch.nn import functional
 
 from fedsynth.core.randomness import torch_generator
+from fedsynth.data.records import Records
 from fedsynth.methods.sketch_teach.class_model import ClassModel, ClassModelEstimator, kmeans_cells
 from fedsynth.methods.sketch_teach.queries import COMMON, COUNT, MEANS, Query
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.nn.transforms.dct import inverse_dct
 from fedsynth.privacy.outer_products import clipped_outer_sum
-from fedsynth.privacy.party_data import Records
 
 SKETCH = Sketch(4)
 CLASSES = (4, 1)

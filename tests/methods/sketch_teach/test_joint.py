@@ -12,11 +12,12 @@ from guarded import guard
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.core.types import PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.joint import _rows, features_digest, store_features
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 from tests.methods.sketch_teach.test_linear_teacher import feature_map
 
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional
 
 from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.data.records import class_indices
 from fedsynth.methods.sketch_teach.linear_teacher import (
     FeatureMap,
     Head,
-    class_indices,
     first_head,
     gradient_factors,
 )

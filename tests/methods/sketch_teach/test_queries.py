@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
+from fedsynth.data.records import Records
 from fedsynth.methods.sketch_teach.queries import (
     CELLS,
     COMMON,
@@ -21,7 +22,6 @@ from fedsynth.methods.sketch_teach.queries import (
     nearest,
 )
 from fedsynth.methods.sketch_teach.representation import Sketch
-from fedsynth.privacy.party_data import Records
 
 CLASSES = (3, 0, 5)
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fedsynth.core.errors import UserError
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget, DatasetInfo
+from fedsynth.data.records import Records
 from fedsynth.methods.registry import method
 from fedsynth.methods.sketch_teach.config import SketchTeachConfig
 from fedsynth.methods.sketch_teach.sketch_teach import rows_and_indices
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.party_data import Records
 from tests.methods.sketch_teach.test_config import parameters, stage
 from tests.methods.sketch_teach.test_linear_teacher import feature_map
 

@@ -13,15 +13,14 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.data import registry as datasets
+from fedsynth.data.records import Records, class_indices
 from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig
-from fedsynth.methods.sketch_teach.linear_teacher import class_indices
 from fedsynth.methods.sketch_teach.synthesis import (
     SetSynthesizer,
     estimate_class_models,
     negative_examples,
     without_classes,
 )
-from fedsynth.privacy.party_data import Records
 from tests.methods.sketch_teach.test_class_model import asker
 from tests.methods.sketch_teach.test_config import stage
 

@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedsynth.core.randomness import default_seed
+from fedsynth.data.records import Records
 from fedsynth.nn.gan.mlp import mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part, poisson
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
-from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.subsets import ClassSubset
 
 

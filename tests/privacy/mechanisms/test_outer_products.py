@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.plan import PUBLIC_VIEW
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import from_json, gaussian, to_json
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum, SecondMoments
-from fedsynth.privacy.party_data import Records
 
 
 def factors(data: Records, stretch: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.types import Budget
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 
 WHOLE = {"shape": (3,), "clip": 0.5, "noise_multiplier": 2.0, "sampling_rate": 1.0}
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.plan import PUBLIC_VIEW
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.privacy.mechanisms.sums import ClassSums, RecordSum
-from fedsynth.privacy.party_data import Records
 
 
 @given(

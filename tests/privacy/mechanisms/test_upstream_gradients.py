@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import from_json, gaussian, one_part
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
-from fedsynth.privacy.party_data import Records
 from fedsynth.privacy.subsets import Subset
 
 SIX = Records(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), torch.arange(6))

@@ -15,13 +15,14 @@ from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import PartyPlan, View
 from fedsynth.core.types import Budget, PartyInfo
+from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger, read_entries
 from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.noise import NoiseKey
-from fedsynth.privacy.party_data import PartyData, Records
+from fedsynth.privacy.party_data import PartyData
 from fedsynth.privacy.secagg.distributed_noise import (
     FINENESS,
     FixedPointGrid,

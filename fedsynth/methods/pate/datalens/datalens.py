@@ -33,6 +33,7 @@ from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.common.noise_placement import aggregate_parties, with_noise_placement
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.compression import compress_votes, voted_direction
@@ -46,7 +47,6 @@ from fedsynth.methods.pate.datalens.parameters import (
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteSums
-from fedsynth.privacy.party_data import Records
 
 LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
 SMOKE = {

@@ -27,6 +27,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.pate.datalens.config import EnsembleConfig
 from fedsynth.methods.pate.datalens.parameters import EnsembleParameters
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
@@ -34,7 +35,6 @@ from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import initial_parameters
 from fedsynth.privacy.mechanisms.votes import VoteCounts
-from fedsynth.privacy.party_data import Records
 
 STACK = 8  # teachers per batched product
 

@@ -27,13 +27,13 @@ from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, Stage
+from fedsynth.data.records import Records
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
 from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
 from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
-from fedsynth.privacy.party_data import Records
 
 LAPTOP = {
     "teachers": 200, "rounds": 40, "channels": 8, "hidden": 64, "generator_hidden": 256,

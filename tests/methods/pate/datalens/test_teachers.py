@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_teachers import run_rounds, some_records, tiny_ensemble
 
 from fedsynth.core.errors import UserError
-from fedsynth.privacy.party_data import Records
+from fedsynth.data.records import Records
 
 
 @given(st.integers(0, 59), st.booleans())
