@@ -43,7 +43,6 @@ from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data
 from fedsynth.experiment.server_session import StageConnection
 from fedsynth.methods.method import Method
-from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, repeated
 from fedsynth.privacy.mechanisms.sums import RecordSum
@@ -89,29 +88,30 @@ class RollCall(Method):
             )  # fmt: skip
         return Plan(self.name, stage, budget, tuple(parties), rounds=cfg.rounds)
 
-    def party(self, cfg, plan, private, request, guard):
-        """One sum."""
+    def party(self, ctx, request):
+        """The noised sum of the images of one party."""
         mechanism = RecordSum(
             contribution=lambda images, _: images,
-            width=math.prod(plan.stage.data.shape),
+            width=math.prod(ctx.dataset.shape),
             clip=1.0,
-            noise_multiplier=plan.of(private.info.party).noise_multiplier,
+            noise_multiplier=ctx.party_plan.noise_multiplier,
             sampling_rate=1.0,
         )
-        (total,) = guard.apply(mechanism, private)
-        return guard.release({"sum": total})
+        (total,) = ctx.guard.apply(mechanism, ctx.data)
+        return ctx.guard.release({"sum": total})
 
-    def serve(self, cfg, plan, parties):
-        """Add up what comes."""
-        who, total = parties.who, torch.zeros(math.prod(plan.stage.data.shape))
-        for number in parties.rounds(cfg.rounds, {"total": total}):
-            turn = [who[(number * cfg.per_round + i) % len(who)] for i in range(cfg.per_round)]
-            for answer in parties.ask(turn, Request(round=number)):
-                total += answer.arrays["sum"]
-        classes = torch.tensor(plan.stage.classes)
-        return SyntheticSet(
-            total.reshape(1, *plan.stage.data.shape).repeat(len(classes), 1, 1, 1), classes
-        )
+    def serve(self, ctx):
+        """Ask some parties per round, and add up their sums."""
+        cfg, stage, parties = ctx.config, ctx.plan.stage, ctx.parties
+        total = torch.zeros(math.prod(stage.data.shape))
+        for number in ctx.rounds(cfg.rounds, {"total": total}):
+            first = number * cfg.per_round
+            asked = [parties[(first + i) % len(parties)] for i in range(cfg.per_round)]
+            for release in ctx.ask(asked, Request(round=number)):
+                total += release.arrays["sum"]
+        classes = torch.tensor(stage.classes)
+        images = total.reshape(1, *stage.data.shape).repeat(len(classes), 1, 1, 1)
+        return SyntheticSet(images, classes)
 
 
 def configured(method: str, rounds: int, parties: int, out: Path) -> ExperimentConfig:
@@ -124,7 +124,7 @@ def configured(method: str, rounds: int, parties: int, out: Path) -> ExperimentC
             "scenario": "emnist_users", "source": "virtual", "parties": parties, "epsilon": [10],
             "users_per_round": ASKED, "method": [method], method: settings, "out": str(out),
             "unit": "user" if method == "gs_wgan" else "record",
-            "evaluation": {"width": 4, "nets": 1, "max_images": 100},
+            "evaluation": {"width": 4, "nets": 1, "max_images": 100}, "plugin": [__file__],
         }
     )  # fmt: skip
 
@@ -148,7 +148,6 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
     seconds: list[tuple[float, float]] = []
     with (
         tempfile.TemporaryDirectory(prefix="fedsynth-") as folder,
-        mock.patch.dict(all_methods(), {RollCall.name: RollCall()}),  # type: ignore[arg-type]
         mock.patch.object(StageConnection, "ask", timed(seconds, StageConnection.ask)),
     ):
         begun = time.perf_counter()

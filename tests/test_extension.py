@@ -197,7 +197,7 @@ def test_a_plugin_runs_on_every_engine_and_resumes(plugin, tmp_path, monkeypatch
     assert main([*words, *ray, "engine=ray", "workers=1", "num_cpus=0.5", "out=ray"]) == 0
     same = [tiny.outputs(out) for out in ("inprocess", "ray")]
     assert same[0] == same[1]
-    for part in ("releases", "curator", "metrics.csv"):
+    for part in ("releases", "server", "metrics.csv"):
         path = Path("ray") / part
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     forget()
