@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from scipy.stats import chisquare
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.privacy.secagg.client import OutOfTurn, SecAggClient
-from fedsynth.privacy.secagg.masking import mask_of
 from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
 
 QUESTION = "0123456789abcdef" * 4
@@ -108,13 +106,6 @@ def test_what_a_party_sends_looks_like_noise(tmp_path):
     assert chisquare(np.bincount(partial.view(np.uint8), minlength=256)).pvalue > 1e-4
 
 
-def test_masks_come_from_the_whole_key():
-    """Flower's own generator folds a key into 32 bits, so that 2^32 keys give one mask."""
-    one, other = bytes(32), b"\1\0\0\0" * 2 + bytes(24)
-    assert np.array_equal(*(pseudo_rand_gen(key, 2**32, [(50,)])[0] for key in (one, other)))
-    assert not np.intersect1d(mask_of(one, 50), mask_of(other, 50)).size
-
-
 def test_a_sum_of_too_few_stays_masked(tmp_path):
     some = Round(tmp_path, 5, at_least=4)
     some.share()
@@ -186,14 +177,3 @@ def test_steps_out_of_turn_are_refused(tmp_path):
     Round(tmp_path, 3, 3, session="t")
     with pytest.raises(OutOfTurn, match="another one has begun"):
         side.mask(numbers_of(3)[0])
-
-
-@pytest.mark.parametrize("count", [2, 5, 20, 21, 100])
-def test_neighbours_are_mutual_and_a_majority_opens(count):
-    near = NeighbourGraph.choose(range(count), count, numpy_generator(1, "test"))
-    sizes = {len(others) for others in near.of.values()}
-    assert len(sizes) == 1
-    (size,) = sizes
-    assert size == count if count <= 20 else 10 < size < count
-    assert size / 2 < near.threshold <= size
-    assert all(p in near.of[q] for p, others in near.of.items() for q in others)
