@@ -21,9 +21,9 @@ from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import write_progress
+from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.noise import NoiseKey, destroy_key
-from fedsynth.privacy.secagg.distributed_noise import FixedPointGrid
 from fedsynth.privacy.secagg.protocol import COLLECT, UNMASK, added, secure_sum
 from fedsynth.storage.checkpoint import rounds
 from fedsynth.storage.run_directory import RunDirectory
@@ -96,6 +96,7 @@ class StageConnection:
         *,
         allow_missing: bool = False,
         shapes: Shapes | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> list[Release]:
         """Ask these parties at once and check their answers (see `ServerContext`)."""
         with self._naming(request):
@@ -103,7 +104,7 @@ class StageConnection:
                 answers = self._ask_available(parties, request)
             else:
                 answers = self._ask(parties, self._stage, request)
-            check_answers(answers, shapes)
+            check_answers(answers, shapes, dtype)
         return answers
 
     @contextlib.contextmanager

@@ -89,6 +89,7 @@ class ServerContext(Protocol[C]):
         *,
         allow_missing: bool = False,
         shapes: Shapes | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> list[Release]:
         """Send a request to these parties at once and wait for their releases.
 
@@ -98,6 +99,7 @@ class ServerContext(Protocol[C]):
             allow_missing: Leave out parties that died or hang (`Release.party` names the others)
                 and do not ask them again in this stage.
             shapes: If given, each release must hold exactly these arrays in these shapes.
+            dtype: The type of these arrays.
 
         Returns:
             The releases in the order of `parties`. All values are finite, and all releases have

@@ -1,8 +1,9 @@
 """Sums of per-record gradients, each clipped: the bounded quantity that noise is added to.
 
-**Guarantee.** Adding or removing one record changes `clipped_gradient_sum` by at most `clip` in L2
-norm over all parameters together, up to the float rounding of the sum itself (about 1e-7 of the
-sum). Three rules make it hold:
+**Guarantee.** Adding or removing one record changes `clipped_gradient_sum` by at most
+`sum_sensitivity(clip)` = clip (1 + 2 SUM_ERROR) in L2 norm over all parameters together. The sum of
+any records is off by at most SUM_ERROR clip: so few gradients are added up in float32 that their
+rounding stays below it, and the rest is float64. Three rules make the bound of one record hold:
 
 - the tensors that are summed are those whose norm was taken, in bfloat16 too; norms and sums are
   taken in the weights' type, and every factor is 4e-6 below clip / norm, more than the rounding
@@ -27,6 +28,7 @@ from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_outp
 from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
+SUM_ERROR = 2.0**-10  # of a sum of gradients, relative to the clip: see the guarantee
 _SAFETY = 1 - 2.0**-18
 _SMALL_FACTOR = 2.0**-100  # below this a float32 factor loses digits, and so does the bound
 _MULTIPLE = 8  # batches are padded to a multiple of it: see the guarantee
@@ -72,7 +74,7 @@ def clipped_gradient_sum(
     if not clip > 0:
         raise UserError(f"clip must be a positive number, got {clip!r}")
     weights = [p for p in model.parameters() if p.requires_grad]
-    totals = {id(p): torch.zeros_like(p, requires_grad=False) for p in weights}
+    totals = {id(p): torch.zeros_like(p, dtype=torch.float64, requires_grad=False) for p in weights}
     if len(images) and weights:
         try:
             chain = _layer_sequence(model, images.shape[1:], dtype)
@@ -80,13 +82,18 @@ def clipped_gradient_sum(
             add = _by_vmap(model, per_record_loss, dtype, clip)
             most = 32
         else:
-            add = _by_layers(chain, per_record_loss, clip)
+            add = _by_layers(chain, per_record_loss, clip, len(images))
             most = 256
         chunk_size = _even_chunk(len(images), chunk or _chunk_size(weights, most))
         for x, y in zip(images.split(chunk_size), labels.split(chunk_size), strict=True):
             for weight, part in add(x, y):
                 totals[id(weight)].add_(part)
     return [totals[id(p)] for p in weights]
+
+
+def sum_sensitivity(clip: float) -> float:
+    """The L2 bound by which one record moves a sum of clipped gradients, with rounding."""
+    return clip * (1 + 2 * SUM_ERROR)
 
 
 def explain(model: nn.Module, shape: Sequence[int]) -> str:
@@ -125,9 +132,20 @@ def _factors(norms: Tensor, clip: float) -> Tensor:
 WeightSums = list[tuple[Tensor, Tensor]]
 
 
+def _records_per_sum(records: int) -> int:
+    """The records whose gradients may be added up in float32, so that all rounding of a sum over
+    `records` stays below SUM_ERROR times the clip; 0: add them up in float64.
+
+    Adding m vectors errs by at most (m + 1) 2^-24 times the sum of their lengths."""
+    most = int(SUM_ERROR * 2.0**24 / records) - 1
+    return most - most % _MULTIPLE
+
+
 def _by_layers(
-    chain: LayerSequence, loss: Loss, clip: float
+    chain: LayerSequence, loss: Loss, clip: float, records: int
 ) -> Callable[[Tensor, Tensor], WeightSums]:
+    together = _records_per_sum(records)
+
     def add(x: Tensor, y: Tensor) -> WeightSums:
         padding = -len(x) % _MULTIPLE
         if padding:
@@ -144,8 +162,15 @@ def _by_layers(
                     r.drop(unusable)
             unusable[len(x) - padding :] = True
             factors = _factors(norms, clip).masked_fill_(unusable, 0.0)
-            sums = [r.weighted_sum(factors) for r in rows]
-        return list(zip(chain.weights, sums, strict=True))
+            if not together:
+                factors = factors.double()
+            step = together or len(x)
+            slices = [slice(start, start + step) for start in range(0, len(x), step)]
+            return [
+                (weight, row.weighted_sum(factors[s], s))
+                for weight, row in zip(chain.weights, rows, strict=True)
+                for s in slices
+            ]
 
     return add
 
@@ -157,7 +182,8 @@ def _by_vmap(
     weights = [p for p in model.parameters() if p.requires_grad]
 
     def add(x: Tensor, y: Tensor) -> WeightSums:
-        sums = clip_rows(rows_of(x, y), clip).sum(0).split([p.numel() for p in weights])
+        total = clip_rows(rows_of(x, y), clip).sum(0, dtype=torch.float64)
+        sums = total.split([p.numel() for p in weights])
         return [(p, s.view_as(p)) for p, s in zip(weights, sums, strict=True)]
 
     return add

@@ -21,9 +21,10 @@ from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, View
 from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.charging import Charger
+from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
-from fedsynth.privacy.noise import NoiseKey, NoiseStream, Streams
+from fedsynth.privacy.noise import NoiseKey, Streams
 from fedsynth.privacy.party_data import PartyData, Sealed, open_for_guard
 from fedsynth.privacy.secagg.distributed_noise import add_share
 
@@ -72,8 +73,9 @@ class Guard:
             data: The data that the mechanism selects from: the party's records or vote counts.
             call: The number of this use within the answer. Two uses must differ in it.
             noise_at: Where the noise is added. PARTY adds all of it here. AGGREGATE leaves it to a
-                trusted aggregator (`CentralNoise`): the result is not private towards the
-                aggregator, and the charge counts for the public view only. DISTRIBUTED adds this
+                trusted aggregator (`CentralNoise`): the result, whole numbers on the grid of
+                the sensitivity, is not private towards the aggregator, and the charge counts for
+                the public view only. DISTRIBUTED adds this
                 party's share on a grid of whole numbers (`secagg.distributed_noise`): the charge
                 counts for those who see only the sum over parties.
 
@@ -154,14 +156,20 @@ class Guard:
         values, sensitivity = bounded.values, bounded.sensitivity
         match noise_at:
             case NoisePlacement.AGGREGATE:
-                return list(values)
+                grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in values))
+                return [grid.place(value) for value in values]
             case NoisePlacement.PARTY:
-                return add_gaussian(values, sensitivity * noise_multiplier, streams("noise"))
+                return noised(
+                    values,
+                    sensitivity=sensitivity,
+                    noise_multiplier=noise_multiplier,
+                    stream=streams("noise"),
+                )
             case NoisePlacement.DISTRIBUTED:
                 self._only_in_sum = True
                 return add_share(
                     values,
-                    bound=sensitivity,
+                    sensitivity=sensitivity,
                     noise_multiplier=noise_multiplier,
                     shares=self._plan.shares,
                     stream=streams("noise"),
@@ -179,11 +187,11 @@ class CentralNoise:
         self,
         sums: Sequence[torch.Tensor],
         *,
-        clip: float,
+        sensitivity: float,
         noise_multiplier: float,
         request: Request,
     ) -> list[torch.Tensor]:
-        """Sums of clipped contributions plus N(0, (noise_multiplier clip)^2).
+        """Sums of what parties placed on the grid of `sensitivity`, plus Gaussian noise, float32.
 
         The noise is keyed by the job with all its settings, the stage and the request that these
         sums answer, so that different sums never share their noise.
@@ -191,19 +199,13 @@ class CentralNoise:
         Raises:
             PermissionError: The request was answered with other sums before.
         """
-        std = clip * noise_multiplier
         digest = request.digest()
         arrays = {str(position): value for position, value in enumerate(sums)}
-        noised = Request("noise", arrays=arrays, numbers={"std": std}).digest()
-        if self._answered.setdefault(digest, noised) != noised:
+        numbers = {"sensitivity": sensitivity, "noise_multiplier": noise_multiplier}
+        answer = Request("noise", arrays=arrays, numbers=numbers).digest()
+        if self._answered.setdefault(digest, answer) != answer:
             raise PermissionError("this request was answered with other sums before: number them")
-        return add_gaussian(
-            sums, std, self._key.stream("aggregate", self._job, self._stage, digest)
-        )
-
-
-def add_gaussian(
-    values: Sequence[torch.Tensor], std: float, stream: NoiseStream
-) -> list[torch.Tensor]:
-    """values + N(0, std^2), elementwise and independent, in order."""
-    return [value + stream.gaussian_like(value, std) for value in values]
+        grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in sums))
+        stream = self._key.stream("aggregate", self._job, self._stage, digest)
+        noisy = add_noise(sums, grid, noise_multiplier=noise_multiplier, stream=stream)
+        return [grid.read(value) for value in noisy]

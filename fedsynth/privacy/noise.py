@@ -11,8 +11,8 @@ The secret comes from the operating system unless `noise_seed` is set. Knowledge
 suffices to subtract the noise: that is an experiment and never a release, and `origin` states it in
 every ledger and report.
 
-Limit: normals are float64 Box-Muller values rounded to float32. As with every floating-point
-sampler, the theorem is about real numbers; attacks on the least bits are not defended against.
+Gaussian noise is exactly rounded to whole numbers (`privacy.rounded_gaussian`) and added to whole
+numbers (`privacy.grid`): no bit of a release depends on float arithmetic.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from filelock import FileLock
 
 from fedsynth.core.errors import UserError
+from fedsynth.privacy.rounded_gaussian import rounded_gaussian
 from fedsynth.storage.files import atomic_write
 
 FROM_SYSTEM = "operating system entropy"
@@ -47,33 +48,36 @@ class NoiseStream:
     """One stream of secret randomness; values come in order and are never drawn twice."""
 
     def __init__(self, key: bytes) -> None:
+        self._key = key
         self._cipher = Cipher(ChaCha20(key, b"\0" * 16), mode=None).encryptor()
+        self._draws = 0  # of Gaussian noise
 
     def words(self, n: int) -> np.ndarray:
         """`n` independent values, uniform on 64 bits."""
         return np.frombuffer(self._cipher.update(b"\0" * (8 * n)), dtype="<u8")
 
-    def uniform(self, n: int) -> np.ndarray:
-        """`n` independent values, uniform on the 2**53 grid in [0, 1)."""
-        return (self.words(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    def rounded_gaussian(self, n: int, scale: float) -> np.ndarray:
+        """`n` independent integers round(scale * Z) for standard normal Z, exact in every bit."""
+        draw, self._draws = self._draws, self._draws + 1
 
-    def normal(self, n: int) -> np.ndarray:
-        """`n` independent standard normal values in float64."""
-        half = (n + 1) // 2
-        radius = np.sqrt(-2.0 * np.log1p(-self.uniform(half)))
-        angle = 2.0 * math.pi * self.uniform(half)
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+        def further_words(pair: int, count: int) -> list[int]:
+            """More binary digits of one pair: a stream of its own, so that the order in which
+            processors ask for them changes nothing."""
+            key = hmac.digest(self._key, _bytes_of(("further digits", draw, pair)), "sha256")
+            cipher = Cipher(ChaCha20(key, b"\0" * 16), mode=None).encryptor()
+            words = np.frombuffer(cipher.update(b"\0" * (8 * count)), dtype="<u8")
+            return [int(word) for word in words]
 
-    def gaussian_like(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
-        """N(0, std^2) noise with the shape, type and device of `tensor`."""
-        values = torch.from_numpy(self.normal(tensor.numel()) * std)
-        return values.to(tensor.dtype).reshape(tensor.shape).to(tensor.device)
+        return rounded_gaussian(self.words, further_words, n, scale)
 
-    def poisson_sample(self, records: int, rate: float) -> torch.Tensor:
-        """Indices of a Poisson sample: each record enters independently with probability `rate`."""
-        if rate >= 1.0:
+    def poisson_sample(self, records: int, sampling_rate: float) -> torch.Tensor:
+        """Indices of a Poisson sample: each record enters independently.
+
+        The probability is `sampling_rate`, up to 2^-64."""
+        if sampling_rate >= 1.0:
             return torch.arange(records)
-        return torch.from_numpy(np.flatnonzero(self.uniform(records) < rate))
+        threshold = np.uint64(math.ldexp(sampling_rate, 64))
+        return torch.from_numpy(np.flatnonzero(self.words(records) < threshold))
 
 
 Streams = Callable[..., NoiseStream]

@@ -58,12 +58,13 @@ def sparse_gradient_sum(
     """As `clipped_gradient_sum`, but of the largest coordinates of each clipped gradient."""
     bound = sparsification.l2_bound(clip)
     weights = [p for p in model.parameters() if p.requires_grad]
-    total = torch.zeros(sum(p.numel() for p in weights)).to(weights[0])
+    numbers = sum(p.numel() for p in weights)
+    total = torch.zeros(numbers, dtype=torch.float64, device=weights[0].device)
     rows_of = record_gradients(model, loss, dtype)
     for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
         if len(x):
             rows = largest(clip_rows(rows_of(x, y), clip), sparsification)
-            total += clip_rows(rows, bound).sum(0)
+            total += clip_rows(rows, bound).sum(0, dtype=torch.float64)
     parts = total.split([p.numel() for p in weights])
     return [part.view_as(p) for part, p in zip(parts, weights, strict=True)]
 

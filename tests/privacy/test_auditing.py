@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,8 +123,12 @@ def outer_sum_attack(guard: Guard, private: PartyData) -> float:
 
 def too_little_noise(patch: pytest.MonkeyPatch, share: float = 0.5) -> None:
     """What a guard does that charges for more noise than it draws."""
-    honest = guard_module.add_gaussian
-    patch.setattr(guard_module, "add_gaussian", lambda v, std, s: honest(v, share * std, s))
+    honest = guard_module.noised
+
+    def weak(values: list[torch.Tensor], *, noise_multiplier: float, **named: Any) -> Any:
+        return honest(values, noise_multiplier=share * noise_multiplier, **named)
+
+    patch.setattr(guard_module, "noised", weak)
 
 
 def drop_the_clipping(patch: pytest.MonkeyPatch) -> None:
@@ -170,14 +175,27 @@ class Tap:
         self.stds: list[float] = []
         self.after = list(replayed or [])
         self._replaying = replayed is not None
-        self._honest = guard_module.add_gaussian
+        self._honest = guard_module.noised
 
-    def __call__(self, values: list[torch.Tensor], std: float, stream: object) -> object:
+    def __call__(
+        self,
+        values: list[torch.Tensor],
+        *,
+        sensitivity: float,
+        noise_multiplier: float,
+        stream: Any,
+    ) -> list[torch.Tensor]:
         (value,) = values
+        std = sensitivity * noise_multiplier
         self.before.append(value.clone())
         self.stds.append(std)
         if not self._replaying:
-            self.after += self._honest(values, std, stream)  # type: ignore[arg-type]
+            self.after += self._honest(
+                values,
+                sensitivity=sensitivity,
+                noise_multiplier=noise_multiplier,
+                stream=stream,
+            )
         return [self.after[len(self.before) - 1].clone()]
 
     def distance(self, other: Tap) -> float:
@@ -215,7 +233,7 @@ def release_attack(
     def tapped(guard: Guard, private: PartyData, replayed: list[torch.Tensor] | None) -> Tap:
         tap = Tap(replayed)
         with patch.context() as inner:
-            inner.setattr(guard_module, "add_gaussian", tap)
+            inner.setattr(guard_module, "noised", tap)
             some.party(PartyContext(cfg, plan, private, guard), Request(numbers={"seed": 0}))
         return tap
 

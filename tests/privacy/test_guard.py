@@ -21,9 +21,10 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.data.records import Records
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
+from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
-from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.noise import NoiseKey
 
 FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
@@ -144,23 +145,25 @@ def test_a_reservation_pays_once_and_holds_to_its_terms(tmp_path):
 
 def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tmp_path):
     data = records(5)
-    bare = gradient(tmp_path, data, noise_at=NoisePlacement.AGGREGATE)
+    placed = gradient(tmp_path, data, noise_at=NoisePlacement.AGGREGATE)
+    assert placed.dtype == torch.int64
+    bare = FixedPointGrid.of(gradient_sensitivity(0.1), placed.numel()).read(placed)
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC_VIEW.text
-    curator = CentralNoise(KEY, 0, "job")
-    zeros = [torch.zeros(20_000)]
-    first = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=1))
-    other = curator.add(zeros, clip=0.5, noise_multiplier=4.0, request=Request(round=2))
+    aggregator = CentralNoise(KEY, 0, "job")
+    zeros = [torch.zeros(20_000, dtype=torch.int64)]
+    first = aggregator.add(zeros, sensitivity=0.5, noise_multiplier=4.0, request=Request(round=1))
+    other = aggregator.add(zeros, sensitivity=0.5, noise_multiplier=4.0, request=Request(round=2))
     assert first[0].std().item() == pytest.approx(2.0, rel=0.05)
     assert not torch.equal(first[0], other[0])
-    terms = {"clip": 0.5, "noise_multiplier": 4.0, "request": Request(round=1)}
-    assert torch.equal(curator.add(zeros, **terms)[0], first[0])
+    terms = {"sensitivity": 0.5, "noise_multiplier": 4.0, "request": Request(round=1)}
+    assert torch.equal(aggregator.add(zeros, **terms)[0], first[0])
     for stage, job in ((1, "job"), (0, "the job with other settings")):
         apart = CentralNoise(KEY, stage, job).add(zeros, **terms)
         assert not torch.equal(apart[0], first[0]), "two stages or jobs shared their noise"
     with pytest.raises(PermissionError, match="other sums"):
-        curator.add([torch.ones(20_000)], **terms)
+        aggregator.add([torch.ones(20_000, dtype=torch.int64)], **terms)
 
 
 def test_two_uses_in_one_answer_must_be_numbered_apart(tmp_path):

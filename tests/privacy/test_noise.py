@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -23,13 +22,14 @@ SOURCE = Path(__file__).parents[2] / "fedsynth"
 
 def test_equal_purposes_repeat_and_different_purposes_do_not():
     again = NoiseKey.from_seed(7, "party 0")
-    assert np.array_equal(KEY.stream("a", 1).normal(50), again.stream("a", 1).normal(50))
+    first = KEY.stream("a", 1).rounded_gaussian(50, 1e6)
+    assert np.array_equal(first, again.stream("a", 1).rounded_gaussian(50, 1e6))
     for other in (
         KEY.stream("a", 2),
         KEY.stream("a1"),
         NoiseKey.from_seed(8, "party 0").stream("a", 1),
     ):
-        assert not np.array_equal(KEY.stream("a", 1).normal(50), other.normal(50))
+        assert not np.array_equal(first, other.rounded_gaussian(50, 1e6))
 
 
 @given(
@@ -38,12 +38,12 @@ def test_equal_purposes_repeat_and_different_purposes_do_not():
 )
 @settings(max_examples=100, deadline=None)
 def test_the_encoding_of_purposes_is_injective(left, right):
-    same = KEY.stream(*left).uniform(4).tolist() == KEY.stream(*right).uniform(4).tolist()
+    same = KEY.stream(*left).words(4).tolist() == KEY.stream(*right).words(4).tolist()
     assert same == (left == right)
 
 
-def test_normals_are_standard_normal_and_independent():
-    values = KEY.stream("shape").normal(200_000)
+def test_noise_is_normal_and_independent():
+    values = KEY.stream("shape").rounded_gaussian(200_000, 2.0**30) / 2.0**30
     assert stats.kstest(values, "norm").pvalue > 1e-4
     halves = values.reshape(2, -1)
     assert abs(np.corrcoef(halves)[0, 1]) < 0.01
@@ -51,15 +51,27 @@ def test_normals_are_standard_normal_and_independent():
     assert 4 < np.abs(values).max() < 7
 
 
-def test_an_odd_number_of_normals():
-    assert KEY.stream("odd").normal(7).shape == (7,)
-    assert KEY.stream("none").normal(0).shape == (0,)
+def test_an_odd_number_of_values():
+    assert KEY.stream("odd").rounded_gaussian(7, 5.0).shape == (7,)
+    assert KEY.stream("none").rounded_gaussian(0, 5.0).shape == (0,)
 
 
-def test_noise_has_the_shape_type_and_scale_asked_for():
-    noise = KEY.stream("like").gaussian_like(torch.zeros(300, 300), 2.5)
-    assert noise.dtype == torch.float32
-    assert noise.std().item() == pytest.approx(2.5, rel=0.01)
+def test_two_draws_of_one_stream_ask_for_different_further_digits(monkeypatch):
+    """Numbers that need more than 64 binary digits have them from streams of their own."""
+    asked = []
+
+    def all_exact(words, more_words, n, scale):
+        asked.append(more_words(0, 4))
+        return np.zeros(n, dtype=np.int64)
+
+    monkeypatch.setattr("fedsynth.privacy.noise.rounded_gaussian", all_exact)
+    stream = KEY.stream("further")
+    stream.rounded_gaussian(2, 1.0)
+    stream.rounded_gaussian(2, 1.0)
+    again = KEY.stream("further")
+    again.rounded_gaussian(2, 1.0)
+    assert asked[0] == asked[2] != asked[1]
+    assert len(set(asked[0])) == 4
 
 
 def test_poisson_samples_have_the_rate_and_draw_records_independently():

@@ -12,11 +12,11 @@ import torch
 
 from fedsynth.experiment.server_session import StageConnection
 from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms import gradients
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
-from fedsynth.privacy.secagg.distributed_noise import FixedPointGrid
 from fedsynth.storage import checkpoint
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -50,10 +50,12 @@ class Transcript:
             for name, member in inspect.getmembers(owner, inspect.isfunction):
                 if "noise_multiplier" in inspect.signature(member).parameters:
                     monkeypatch.setattr(owner, name, self._told(member))
-        self._add = guard_module.add_gaussian
+        self._noised = guard_module.noised
+        self._add_noise = guard_module.add_noise
         self._add_share = guard_module.add_share
         self._clipped = gradients.clipped_gradient_sum
-        monkeypatch.setattr(guard_module, "add_gaussian", self._noise)
+        monkeypatch.setattr(guard_module, "noised", self._noise)
+        monkeypatch.setattr(guard_module, "add_noise", self._central)
         monkeypatch.setattr(guard_module, "add_share", self._share)
         monkeypatch.setattr(gradients, "clipped_gradient_sum", self._gradient)
 
@@ -77,12 +79,28 @@ class Transcript:
 
         return tell
 
-    def _noise(self, values: list[torch.Tensor], std: float, stream: Any) -> list[torch.Tensor]:
+    def _noise(
+        self, values: list[torch.Tensor], *, sensitivity: float, stream: Any, **named: Any
+    ) -> list[torch.Tensor]:
         assert stream.purpose not in self.before, "the same noise was drawn twice"
-        self.before[stream.purpose] = [value.clone() for value in values]
-        self.bound[stream.purpose] = std / self._multiplier.value
+        self.before[stream.purpose] = [value.float() for value in values]
+        self.bound[stream.purpose] = sensitivity
         if self._replayed is None:
-            result = self._add(values, std, stream)
+            result = self._noised(values, sensitivity=sensitivity, stream=stream, **named)
+        else:
+            result = self._replayed.after[stream.purpose]
+        self.after[stream.purpose] = [value.clone() for value in result]
+        return [value.clone() for value in result]
+
+    def _central(
+        self, placed: list[torch.Tensor], grid: FixedPointGrid, *, stream: Any, **named: Any
+    ) -> list[torch.Tensor]:
+        """The noise of a trusted aggregator, on the grid."""
+        assert stream.purpose not in self.before, "the same noise was drawn twice"
+        self.before[stream.purpose] = [grid.read(value) for value in placed]
+        self.bound[stream.purpose] = grid.bound
+        if self._replayed is None:
+            result = self._add_noise(placed, grid, stream=stream, **named)
         else:
             result = self._replayed.after[stream.purpose]
         self.after[stream.purpose] = [value.clone() for value in result]
@@ -91,7 +109,7 @@ class Transcript:
     def _share(self, values: list[torch.Tensor], *, stream: Any, **named: Any) -> list[Any]:
         """A share of the noise: what counts is the bound, whatever part of the noise it is."""
         assert stream.purpose not in self.before, "the same noise was drawn twice"
-        grid = FixedPointGrid.of(named["bound"], sum(value.numel() for value in values))
+        grid = FixedPointGrid.of(named["sensitivity"], sum(value.numel() for value in values))
         self.before[stream.purpose] = [grid.read(grid.place(value)) for value in values]
         self.bound[stream.purpose] = grid.bound
         if self._replayed is None:
@@ -122,7 +140,7 @@ class Fuse:
             (RunDirectory, "write_bytes"),
             (StageConnection, "ask"),
             (StageConnection, "ask_sum"),
-            (NoiseStream, "gaussian_like"),
+            (NoiseStream, "rounded_gaussian"),
         ):
             patch.setattr(owner, name, self._around(getattr(owner, name)))
 

@@ -203,7 +203,13 @@ def aggregate_parties(
     if cfg.placement == NoisePlacement.DISTRIBUTED:
         return ctx.ask_sum(ctx.parties, request, shapes=shapes, bound=bound, at_least=required)
     tolerant = required < len(ctx.parties)
-    releases = ctx.ask(ctx.parties, request, allow_missing=tolerant, shapes=shapes)
+    releases = ctx.ask(
+        ctx.parties,
+        request,
+        allow_missing=tolerant,
+        shapes=shapes,
+        dtype=torch.int64 if cfg.placement == NoisePlacement.AGGREGATE else torch.float32,
+    )
     if len(releases) < required:
         raise UserError(
             f"{len(releases)} of {len(ctx.parties)} parties are left, and "
@@ -212,6 +218,8 @@ def aggregate_parties(
     sums = [torch.stack([r.arrays[name] for r in releases]).sum(0) for name in shapes]
     if cfg.placement == NoisePlacement.AGGREGATE:
         multiplier = noise_multiplier or plan.parties[0].noise_multiplier
-        sums = ctx.central_noise.add(sums, clip=bound, noise_multiplier=multiplier, request=request)
+        sums = ctx.central_noise.add(
+            sums, sensitivity=bound, noise_multiplier=multiplier, request=request
+        )
     parties = tuple(release.party for release in releases)
     return AggregatedSum(dict(zip(shapes, sums, strict=True)), parties)

@@ -13,7 +13,7 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
-from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.sparsification import RULES, Sparsification
 
 
@@ -51,7 +51,7 @@ class PrivateSGDConfig:
     @property
     def bound(self) -> float:
         """The L2 bound of one record's part of a sum, to which noise is relative."""
-        return self.sparsification.l2_bound(self.clip) if self.sparsification else self.clip
+        return gradient_sensitivity(self.clip, self.sparsification)
 
 
 S = TypeVar("S", bound=PrivateSGDConfig)

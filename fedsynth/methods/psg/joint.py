@@ -35,7 +35,7 @@ from fedsynth.methods.psg.gradient_matching import (
     other_classes,
 )
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
-from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class PSGJoint(JointMethod[PSGJointConfig]):
                 ctx,
                 Request("gradient", call, arrays=weights),
                 shapes={name: value.shape for name, value in net.named_parameters()},
-                bound=cfg.clip,
+                bound=gradient_sensitivity(cfg.clip),
             )
             return [value.to(ctx.device) for value in total.arrays.values()]
 

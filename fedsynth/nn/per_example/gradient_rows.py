@@ -16,8 +16,10 @@ class PerExampleGradient(ABC):
         """The squared L2 norm of each record's gradient: [batch]."""
 
     @abstractmethod
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        """The sum of factor times gradient over the records, shaped like the weight."""
+    def weighted_sum(self, factors: Tensor, records: slice = slice(None)) -> Tensor:
+        """The sum of factor times gradient over the records of a slice, shaped like the weight.
+
+        `factors` has one number per record of the slice; its type is that of the sum."""
 
     @abstractmethod
     def drop(self, records: Tensor) -> None:
@@ -34,8 +36,9 @@ class Dense(PerExampleGradient):
         blocks = self.dense.flatten(2) if self.dense.dim() > 2 else self.dense.unsqueeze(1)
         return torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return (factors @ self.dense.flatten(1)).view(self.dense.shape[1:])
+    def weighted_sum(self, factors: Tensor, records: slice = slice(None)) -> Tensor:
+        rows = self.dense[records].flatten(1).to(factors.dtype)
+        return (factors @ rows).view(self.dense.shape[1:])
 
     def drop(self, records: Tensor) -> None:
         self.dense[records] = 0
@@ -53,8 +56,9 @@ class OuterProduct(PerExampleGradient):
         left, right = (torch.linalg.vector_norm(v, dim=1) for v in (self.left, self.right))
         return (left * right).square_()
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return (self.left * factors.unsqueeze(1)).t() @ self.right
+    def weighted_sum(self, factors: Tensor, records: slice = slice(None)) -> Tensor:
+        left = self.left[records].to(factors.dtype) * factors.unsqueeze(1)
+        return left.t() @ self.right[records].to(factors.dtype)
 
     def drop(self, records: Tensor) -> None:
         self.left, self.right = (

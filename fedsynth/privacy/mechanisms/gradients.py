@@ -12,12 +12,19 @@ from torch import Tensor, nn
 from fedsynth.core.enums import Unit
 from fedsynth.data.records import Records
 from fedsynth.nn.per_example.gradients import Loss
-from fedsynth.privacy.clipping import clipped_gradient_sum
+from fedsynth.privacy.clipping import clipped_gradient_sum, sum_sensitivity
 from fedsynth.privacy.mechanisms.base import BoundedValues, SampledMechanism
 from fedsynth.privacy.noise import Streams
 from fedsynth.privacy.party_data import PartyData, Sealed
 from fedsynth.privacy.sparsification import Sparsification, sparse_gradient_sum
 from fedsynth.privacy.subsets import ClassSubset
+
+
+def gradient_sensitivity(clip: float, sparsification: Sparsification | None = None) -> float:
+    """The L2 bound by which one record moves a `ClippedGradientSum`, with rounding.
+
+    The server of a joint method needs it for the grid of distributed noise."""
+    return sparsification.l2_bound(clip) if sparsification else sum_sensitivity(clip)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +60,7 @@ class ClippedGradientSum(SampledMechanism):
     @property
     def sensitivity(self) -> float:
         """The L2 bound of one record's part of the sum."""
-        return self.sparsification.l2_bound(self.clip) if self.sparsification else self.clip
+        return gradient_sensitivity(self.clip, self.sparsification)
 
     def event(self, unit: Unit) -> DpEvent:
         event = super().event(unit)

@@ -57,12 +57,13 @@ class ClassSums(Mechanism[PartyData, Records]):
         for label, rate in self.sampling_rates.items():
             of_class = torch.nonzero(value.labels == label).flatten()
             samples.append(of_class[streams("sample", label).poisson_sample(len(of_class), rate)])
-        sums = torch.zeros(len(self.sampling_rates), self.width, device=device)
+        shape = len(self.sampling_rates), self.width
+        sums = torch.zeros(shape, dtype=torch.float64, device=device)
         chosen = torch.cat(samples)
         for labels, rows in _clipped_rows(self.contribution, value, chosen, sums, self.clip):
             for position, label in enumerate(self.sampling_rates):
                 of_class = torch.nonzero(labels == label).flatten().to(rows.device)
-                sums[position] += rows[of_class].sum(0)
+                sums[position] += rows[of_class].sum(0, dtype=torch.float64)
         return BoundedValues([sums], self.clip)
 
 
@@ -84,10 +85,10 @@ class RecordSum(SampledMechanism):
     clip: float
 
     def evaluate(self, value: Records, streams: Streams, device: torch.device) -> BoundedValues:
-        total = torch.zeros(self.width, device=device)
+        total = torch.zeros(self.width, dtype=torch.float64, device=device)
         chosen = self.sample(value, streams)
         for _, rows in _clipped_rows(self.contribution, value, chosen, total, self.clip):
-            total += rows.sum(0)
+            total += rows.sum(0, dtype=torch.float64)
         return BoundedValues([total], self.clip)
 
 

@@ -119,7 +119,7 @@ class VoteSums(_VoteMechanism):
     sketch: CountSketch | None = None
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
-        sums = value.sums.float()
+        sums = value.sums.double()
         sensitivity = value.rule.sensitivity(len(sums), self.sketch)
         if self.sketch is not None:
             sums = self.sketch.table(sums)
@@ -139,6 +139,6 @@ class VoteMaxima(_VoteMechanism):
     groups: int
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
-        maxima = value.sums.float().unflatten(1, (self.groups, -1)).amax(2)
+        maxima = value.sums.double().unflatten(1, (self.groups, -1)).amax(2)
         sensitivity = (value.rule.high - value.rule.low) * math.sqrt(maxima.numel())
         return BoundedValues([maxima], sensitivity)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,51 +33,26 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import from_json, to_json
+from fedsynth.privacy.grid import FixedPointGrid, add_noise
 from fedsynth.privacy.noise import NoiseStream
 
-FINENESS = 2.0**20
 SMOOTH = 1e5
-LARGEST = 2.0**50  # of one party's numbers, so that thousands add up within 64 bits
-
-
-@dataclass(frozen=True)
-class FixedPointGrid:
-    """Whole multiples of `step`; `bound` is the L2 sensitivity of a sum on this grid."""
-
-    step: float
-    bound: float
-
-    @staticmethod
-    def of(bound: float, numbers: int) -> FixedPointGrid:
-        """The public grid for a sum of `numbers` numbers with L2 sensitivity `bound`. The step is a
-        power of two, so that scaling to the grid and back is exact."""
-        step = 2.0 ** math.floor(math.log2(bound / (FINENESS * math.sqrt(numbers))))
-        return FixedPointGrid(step, bound + step * math.sqrt(numbers))
-
-    def place(self, values: torch.Tensor) -> torch.Tensor:
-        """The nearest whole numbers of steps, int64."""
-        steps = values.detach().cpu().double() / self.step
-        if not torch.isfinite(steps).all():
-            raise UserError("a sum holds numbers that are not finite, and is not sent")
-        if steps.numel() and float(steps.abs().max()) >= LARGEST:
-            raise UserError("a sum holds numbers too large to be added up, and is not sent")
-        return steps.round().long()
-
-    def read(self, sums: torch.Tensor) -> torch.Tensor:
-        """Numbers of steps as numbers."""
-        return (sums.double() * self.step).float()
 
 
 def add_share(
     values: Sequence[torch.Tensor],
     *,
-    bound: float,
+    sensitivity: float,
     noise_multiplier: float,
     shares: int,
     stream: NoiseStream,
 ) -> list[torch.Tensor]:
-    """`values` on their grid, plus one of `shares` shares of N(0, (noise_multiplier bound)^2)."""
-    grid = FixedPointGrid.of(bound, sum(value.numel() for value in values))
+    """`values` on their grid, plus one of `shares` shares of their Gaussian noise, int64.
+
+    Raises:
+        UserError: The noise of one share is too little for the grid.
+    """
+    grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in values))
     deviation = noise_multiplier * grid.bound / math.sqrt(shares) / grid.step
     if deviation**2 < SMOOTH * shares:
         raise UserError(
@@ -86,8 +60,7 @@ def add_share(
             "grid it is added on; use fewer parties or more noise"
         )
     placed = [grid.place(value) for value in values]
-    noise = [torch.from_numpy(stream.normal(v.numel()) * deviation).round() for v in placed]
-    return [v + n.long().reshape(v.shape) for v, n in zip(placed, noise, strict=True)]
+    return add_noise(placed, grid, noise_multiplier=noise_multiplier, shares=shares, stream=stream)
 
 
 def weakened(event: DpEvent, shares: int, colluding: int) -> DpEvent:

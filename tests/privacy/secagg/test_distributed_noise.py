@@ -18,17 +18,13 @@ from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
+from fedsynth.privacy.grid import FINENESS, FixedPointGrid
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger, read_entries
 from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
-from fedsynth.privacy.secagg.distributed_noise import (
-    FINENESS,
-    FixedPointGrid,
-    add_share,
-    weakened,
-)
+from fedsynth.privacy.secagg.distributed_noise import add_share, weakened
 
 
 def stream(party: int):
@@ -66,7 +62,9 @@ def test_the_shares_add_up_to_the_whole_noise(shares):
     numbers, bound, sigma = 4000, 0.1, 1.7
     values = [torch.full((40, 50), 0.25), torch.zeros(2000)]
     parts = [
-        add_share(values, bound=bound, noise_multiplier=sigma, shares=shares, stream=stream(party))
+        add_share(
+            values, sensitivity=bound, noise_multiplier=sigma, shares=shares, stream=stream(party)
+        )
         for party in range(shares)
     ]
     grid = FixedPointGrid.of(bound, numbers)
@@ -92,7 +90,7 @@ def test_rounding_errors_say_nothing_beyond_the_sum_modulo_one_step(deviation):
 
 def test_what_cannot_be_added_up_is_not_sent():
     def share(values: list[torch.Tensor], sigma: float = 1.0, shares: int = 2) -> None:
-        add_share(values, bound=1.0, noise_multiplier=sigma, shares=shares, stream=stream(0))
+        add_share(values, sensitivity=1.0, noise_multiplier=sigma, shares=shares, stream=stream(0))
 
     with pytest.raises(UserError, match="not finite"):
         share([torch.tensor([1.0, float("nan")])])
