@@ -68,6 +68,8 @@ class Charger:
             entry = self._reservation.entry
             if to_json(event) != self._reservation.event:
                 raise PermissionError("the mechanism costs another event than was reserved")
+            if view.text != entry.view:
+                raise PermissionError(f"reserved for the view {entry.view!r}, not {view.text!r}")
             if call in self._reservation.used or not 0 <= call < self._reservation.times:
                 raise PermissionError(f"call {call} was not reserved or is used already")
             self._reservation.used.add(call)

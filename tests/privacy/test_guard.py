@@ -191,3 +191,14 @@ def test_a_release_names_the_entries_that_paid_for_it(tmp_path):
     some.disclose(private(records(2), tmp_path))
     release = some.release({"x": torch.zeros(1)})
     assert release.entries == tuple(e.hash for e in read_entries(tmp_path / "ledger.jsonl"))
+
+
+def test_a_reservation_is_for_one_view(tmp_path):
+    """Otherwise sums without noise would leave under an entry that the server's view paid for."""
+    some, home = guard(tmp_path), private(records(4), tmp_path)
+    half = gradient_sum(sampling_rate=0.5)
+    with (
+        some.reserve(poisson(0.5, gaussian(half.noise_multiplier)), 2),
+        pytest.raises(PermissionError, match="view"),
+    ):
+        some.apply(half, home, noise_at=NoisePlacement.AGGREGATE)
