@@ -1,0 +1,1 @@
+"""Data sets, their files, and the partition of their records among parties."""

@@ -1,4 +1,4 @@
-"""A part of the training records kept back, so that settings are never chosen on test data."""
+"""Holding out training records, so that settings are never chosen on test data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from fedsynth.data.partition import assign
 
 
 def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
-    """How many records of each class are held out; public counts only.
+    """The number of records of each class that are held out, from public counts alone.
 
-    `size` below 1 is a fraction of all records, else a number of records. Shares are proportional,
-    and the rounding goes to the largest remainders (the lower class where they are equal).
+    Counts are proportional to the class counts; the records left over by rounding down go to the
+    largest remainders (of equal ones the lower class).
+
+    Args:
+        class_counts: Records of each class.
+        size: Below 1 a fraction of all records, else a number of records.
+
+    Raises:
+        UserError: `size` would leave nothing on one side.
 
     >>> holdout_counts([50, 30, 20], 0.1), holdout_counts([50, 30, 20], 7)
     (array([5, 3, 2]), array([4, 2, 1]))
@@ -35,9 +42,9 @@ def holdout_counts(class_counts: Sequence[int], size: float) -> np.ndarray:
 
 
 def holdout(labels: np.ndarray, size: float, *key: object) -> tuple[np.ndarray, np.ndarray]:
-    """Split training records for choosing settings: (kept, held out), as ascending indices.
+    """Split training records into those kept and those held out, as ascending indices.
 
-    Stratified as `holdout_counts` says, and the same for the same public key on every machine.
+    Stratified by `holdout_counts`, and the same for the same public key on each machine.
 
     >>> kept, held = holdout(np.array([0, 0, 0, 0, 1, 1]), 3, "mnist", 7)
     >>> len(kept), len(held), set(kept) & set(held)

@@ -1,5 +1,7 @@
-"""Images brought into another form: another size, or grey. Every image by itself, by a public rule,
-so nothing is spent and nothing is told."""
+"""Resizing of images and conversion to grey.
+
+Claim: this has no privacy cost. Each image is transformed by itself and by a public rule.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,21 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
 
-LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are
-_AT_ONCE = 4096  # images
+LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
+_CHUNK = 4096  # images
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageTransform:
-    """What images are turned into; the default leaves them as they are."""
+    """A transform of images; the default is the identity."""
 
     side: int | None = None
     grey: bool = False
 
     def info(self, data: DatasetInfo) -> DatasetInfo:
-        """What is public about the data afterwards. The deviation of a grey pixel is not published;
-        the mean of the channels' stands for it."""
+        """The public facts of the transformed data.
+
+        The deviation of grey pixels is not published; that of the channels is averaged instead."""
         if self.side is None and not self.grey:
             return data
         if data.kind != DataKind.IMAGE:
@@ -42,13 +45,13 @@ class ImageTransform:
         return dataclasses.replace(data, shape=shape, mean=mean, std=std)
 
     def apply(self, images: torch.Tensor) -> torch.Tensor:
-        """The images, uint8 [n, c, h, w], in this form: bytes as well."""
+        """The transformed images, uint8 [n, c, h, w]."""
         fits = self.side is None or set(images.shape[-2:]) == {self.side}
         if fits and not self._turns_grey(images):
             return images
-        return torch.cat([self._some(part) for part in images.split(_AT_ONCE)])
+        return torch.cat([self._transform(part) for part in images.split(_CHUNK)])
 
-    def _some(self, images: torch.Tensor) -> torch.Tensor:
+    def _transform(self, images: torch.Tensor) -> torch.Tensor:
         pixels = images.float()
         if self._turns_grey(images):
             weights = torch.tensor(LUMA).view(1, 3, 1, 1)
@@ -62,7 +65,7 @@ class ImageTransform:
         return self.grey and images.shape[1] == len(LUMA)
 
     def in_words(self) -> str:
-        """What was done to the images, to be printed beside numbers; empty where nothing was."""
-        done = [f"made {self.side}x{self.side}"] * (self.side is not None)
-        done += ["made grey"] * self.grey
-        return f"images {' and '.join(done)}" if done else ""
+        """A description of the transform for reports; empty for the identity."""
+        steps = [f"made {self.side}x{self.side}"] * (self.side is not None)
+        steps += ["made grey"] * self.grey
+        return f"images {' and '.join(steps)}" if steps else ""

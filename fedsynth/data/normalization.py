@@ -1,4 +1,4 @@
-"""Public, fixed scalings between pixels in [0, 1] and what a network is fed."""
+"""Public normalisation between pixels in [0, 1] and the inputs of a network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fedsynth.core.types import DatasetInfo
 
 @dataclass(frozen=True)
 class Normalizer:
-    """x -> (x - mean) / std per channel, and back. Constants from the literature, never from the
-    data at hand, so scaling tells nothing about it."""
+    """x -> (x - mean) / std per channel, and back.
+
+    The constants are published ones and never computed from records, so that normalisation has no
+    privacy cost."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -24,18 +26,18 @@ class Normalizer:
 
     @staticmethod
     def symmetric(info: DatasetInfo) -> Normalizer:
-        """[0, 1] to [-1, 1], so that a record's norm is bounded by the root of its size."""
+        """[0, 1] to [-1, 1], which bounds the norm of a record by the root of its size."""
         half = (0.5,) * len(info.mean)
         return Normalizer(half, half)
 
     def to_network(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels in [0, 1] to network units."""
-        return (pixels - self._column(self.mean, pixels)) / self._column(self.std, pixels)
+        return (pixels - self._per_channel(self.mean, pixels)) / self._per_channel(self.std, pixels)
 
     def to_pixels(self, x: torch.Tensor) -> torch.Tensor:
         """Network units to pixels; not clamped."""
-        return x * self._column(self.std, x) + self._column(self.mean, x)
+        return x * self._per_channel(self.std, x) + self._per_channel(self.mean, x)
 
     @staticmethod
-    def _column(values: tuple[float, ...], like: torch.Tensor) -> torch.Tensor:
+    def _per_channel(values: tuple[float, ...], like: torch.Tensor) -> torch.Tensor:
         return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, -1, 1, 1)

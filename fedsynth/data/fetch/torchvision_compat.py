@@ -1,10 +1,9 @@
-"""The one place that imports torchvision, and mends the import where the builds do not match.
+"""The import of torchvision, with a workaround for builds that do not match torch.
 
 A CPU build of torch beside a CUDA build of torchvision cannot load torchvision's compiled
 operators; `import torchvision` then fails with "operator torchvision::nms does not exist", although
 data sets, models, transforms and utils need none of them. Declaring the two operators that are
-looked up at import time lets the rest work. Calling them still fails, as it should: there is no
-kernel.
+looked up at import time makes the rest usable. Calling them still fails, as they have no kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _declare_operators() -> None:
 def import_torchvision(module: str = "torchvision") -> ModuleType:
     """Import torchvision, or one of its modules ("torchvision.datasets").
 
-    The plain import is tried first and every other failure is passed on unchanged.
+    The plain import is tried first; any other failure is raised unchanged.
     """
     try:
         return importlib.import_module(module)

@@ -1,9 +1,9 @@
-"""Federated EMNIST as others keep it: LEAF's json files, TensorFlow Federated's HDF5 files, and
-Flower Datasets' `flwrlabs/femnist`.
+"""The published formats of federated EMNIST: LEAF's JSON files, TensorFlow Federated's HDF5 files,
+and Flower Datasets' `flwrlabs/femnist`.
 
-Every reader yields users one after another with uint8 images [n, 28, 28] and labels. All three
-sources draw black on white; here 0 is black and strokes are bright, as in MNIST. The 62 characters
-become 36 classes: ten digits, then the letters, capital and small ones together.
+Each reader yields users one after another with uint8 images [n, 28, 28] and labels. All three
+sources are black on white; here strokes are bright on black, as in MNIST. The 62 characters become
+36 classes: ten digits, then the letters with capital and small ones merged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.data.fetch.fetch import data_directory
 
 CLASSES, CHARACTERS, SIDE = 36, 62, 28
-EVERY = 10  # of a source without a test split, every tenth record of a user is for testing
+TEST_EVERY = 10  # without a test split, every tenth record of a user is for testing
 
 Folder = str | Path | None
 User = tuple[str, np.ndarray, np.ndarray]  # name, images, labels
@@ -37,7 +37,7 @@ def merged(characters: np.ndarray) -> np.ndarray:
 
 
 def inverted(pixels: np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1], where 1 is white paper, as bytes in which strokes are bright."""
+    """Numbers in [0, 1], where 1 is white paper, as bytes with bright strokes."""
     pixels = np.asarray(pixels, np.float64).reshape(-1, SIDE, SIDE)
     if not (np.isfinite(pixels).all() and 0 <= pixels.min(initial=0) <= pixels.max(initial=1) <= 1):
         raise UserError("pixels outside [0, 1]")
@@ -48,12 +48,12 @@ def inverted(pixels: np.ndarray) -> np.ndarray:
 
 
 def leaf_folder(data_dir: Folder) -> Path | None:
-    """Where LEAF's json files are: a folder with train/*.json and test/*.json."""
+    """The folder with train/*.json and test/*.json of LEAF, if there is one."""
     return next((f for f in leaf_places(data_dir) if any((f / "train").glob("*.json"))), None)
 
 
 def leaf_places(data_dir: Folder) -> tuple[Path, ...]:
-    """Where LEAF's files are looked for."""
+    """The folders that may hold LEAF's files."""
     root = data_directory(data_dir)
     return tuple(root / p for p in ("femnist_leaf", "femnist/data", "femnist", "leaf/femnist/data"))
 
@@ -79,12 +79,12 @@ def read_leaf(data_dir: Folder, split: str) -> Iterator[User]:
 
 
 def tff_file(data_dir: Folder, split: str) -> Path | None:
-    """The HDF5 file of a split, where it is."""
+    """The HDF5 file of a split, if there is one."""
     return next((p for p in tff_places(data_dir, split) if p.is_file()), None)
 
 
 def tff_places(data_dir: Folder, split: str) -> tuple[Path, ...]:
-    """Where TensorFlow Federated's files are looked for."""
+    """The paths that a file of TensorFlow Federated may have."""
     root = data_directory(data_dir)
     return tuple(root / f / f"fed_emnist_{split}.h5" for f in ("femnist_tff", "fed_emnist", "."))
 
@@ -110,8 +110,9 @@ def read_tff(data_dir: Folder, split: str) -> Iterator[User]:
 
 
 def read_flower(_data_dir: Folder, split: str) -> Iterator[User]:
-    """Users from `flwrlabs/femnist`, which has rows of `image`, `writer_id` and `character` and one
-    split only: every tenth record of a user is for testing."""
+    """Users from `flwrlabs/femnist`, which has rows of `image`, `writer_id` and `character`.
+
+    It has one split only; every tenth record of a user is for testing."""
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
     os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "20")
     if importlib.util.find_spec("flwr_datasets") is None:
@@ -124,16 +125,16 @@ def read_flower(_data_dir: Folder, split: str) -> Iterator[User]:
         for row in data.load_split("train"):
             pixels[row["writer_id"]].append(255 - np.asarray(row["image"], np.uint8))
             labels[row["writer_id"]].append(int(row["character"]))
-    except Exception as error:  # whatever its many libraries raise: no network, no space, ...
+    except Exception as error:  # its libraries raise various types: no network, no space, ...
         raise UserError(
             f"flwrlabs/femnist cannot be had from Flower Datasets ({type(error).__name__}: {error})"
         ) from error
     for name in sorted(pixels):
-        tested = np.arange(len(labels[name])) % EVERY == EVERY - 1
+        tested = np.arange(len(labels[name])) % TEST_EVERY == TEST_EVERY - 1
         chosen = tested if split == "test" else ~tested
-        found = merged(np.array(labels[name]))
+        classes = merged(np.array(labels[name]))
         if chosen.any():
-            yield name, *_checked(np.stack(pixels[name])[chosen], found[chosen])
+            yield name, *_checked(np.stack(pixels[name])[chosen], classes[chosen])
 
 
 def _checked(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +147,8 @@ Reader = Callable[[Folder, str], Iterator[User]]
 
 
 def source_files(name: str, data_dir: Folder) -> Sequence[Path]:
-    """The files a source is read from, to notice when they change; none for Flower's own cache."""
+    """The files of a source, whose change invalidates the conversion; none for Flower's cache."""
     if name == "femnist_leaf":
         return [*leaf_files(data_dir, "train"), *leaf_files(data_dir, "test")]
-    found = [tff_file(data_dir, split) for split in ("train", "test")]
-    return [path for path in found if path is not None] if name == "femnist_tff" else []
+    paths = [tff_file(data_dir, split) for split in ("train", "test")]
+    return [path for path in paths if path is not None] if name == "femnist_tff" else []

@@ -1,9 +1,9 @@
 """A user's own images as a data set: `data=file:my.npz`.
 
-The file holds what the well-known MNIST archive of that kind holds: x_train and x_test, uint8
-images [n, h, w] or [n, c, h, w], and y_train and y_test, whole labels 0, 1, 2, ... [n]. Mean and
-deviation are fixed at one half, so that nothing is computed from private images in the open. The
-class counts are read from the labels and then count as public, in plans and in partitions.
+The file has the arrays of Keras' mnist.npz: x_train and x_test, uint8 images [n, h, w] or
+[n, c, h, w], and y_train and y_test, whole labels 0, 1, 2, ... [n]. Mean and deviation are fixed at
+one half, so that no statistic of private images is used. Assumption: the class counts, which are
+read from the labels, are public; plans and partitions state them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def describe(name: str) -> tuple[DatasetInfo, tuple[int, ...], tuple[int, ...]]:
-    """Facts, and class counts of train and test. Reads labels and the shape of the images."""
+    """The public facts and the class counts of train and test, from labels and image shapes."""
     train, test = _labels(name, "train"), _labels(name, "test")
     classes = _classes(name, train, test)
     shapes = {split: _image_shape(name, split) for split in ("train", "test")}
@@ -58,11 +58,11 @@ def _images(name: str, split: str) -> np.ndarray:
 
 
 def _image_shape(name: str, split: str) -> tuple[int, int, int]:
-    """Channels, height and width, from the header of the array; what cannot be images is told."""
+    """Channels, height and width, from the header of the array; a UserError for no images."""
     key = f"x_{split}"
     shape, dtype = _header(name, key)
-    form = shape if len(shape) == 4 else (*shape[:1], 1, *shape[1:])
-    if dtype != np.uint8 or len(form) != 4 or form[1] not in (1, 3) or 0 in form:
+    dimensions = shape if len(shape) == 4 else (*shape[:1], 1, *shape[1:])
+    if dtype != np.uint8 or len(dimensions) != 4 or dimensions[1] not in (1, 3) or 0 in dimensions:
         channels_last = len(shape) == 4 and shape[3] in (1, 3) and dtype == np.uint8
         advice = f" Write {key}.transpose(0, 3, 1, 2)." if channels_last else ""
         floats = np.issubdtype(dtype, np.floating)
@@ -70,12 +70,11 @@ def _image_shape(name: str, split: str) -> tuple[int, int, int]:
             f"{name}: {key} must be uint8 [n, h, w] or [n, c, h, w] with 1 or 3 channels; "
             f"it is {dtype} {list(shape)}.{advice}{_not_finite(name, key) if floats else ''}"
         )
-    return form[1], form[2], form[3]
+    return dimensions[1], dimensions[2], dimensions[3]
 
 
 def _not_finite(name: str, key: str) -> str:
-    """Where an array of floats holds what is no number: said to its owner, who must mend it before
-    turning it into bytes."""
+    """The first entry of a float array that is not finite, to be corrected before conversion."""
     bad = np.argwhere(~np.isfinite(_array(name, key)))
     if not len(bad):
         return ""
@@ -84,12 +83,12 @@ def _not_finite(name: str, key: str) -> str:
 
 
 def _classes(name: str, train: np.ndarray, test: np.ndarray) -> int:
-    """How many classes there are: one more than the largest label, if that can be."""
+    """The number of classes: one more than the largest label, if that is plausible."""
     for key, labels in (("y_train", train), ("y_test", test)):
         if labels.max() >= len(train) + len(test):
-            place = int(labels.argmax())
+            index = int(labels.argmax())
             raise UserError(
-                f"{name}: {key}[{place}] is {labels[place]}, but there are {len(train):,} records "
+                f"{name}: {key}[{index}] is {labels[index]}, but there are {len(train):,} records "
                 f"to train on and {len(test):,} to test on. Labels must be 0, 1, 2, ..., "
                 "the number of classes less one."
             )
@@ -113,7 +112,7 @@ def _array(name: str, key: str) -> np.ndarray:
 
 
 def _header(name: str, key: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type of an array, of which nothing more is read."""
+    """Shape and type of an array, from its header alone."""
     with _opened(name, key) as member:
         version = np.lib.format.read_magic(member)
         read = {
@@ -128,7 +127,7 @@ def _header(name: str, key: str) -> tuple[tuple[int, ...], np.dtype]:
 
 @contextlib.contextmanager
 def _opened(name: str, key: str) -> Iterator[IO[bytes]]:
-    """One array of the file; whatever is wrong with the file is told as one message."""
+    """One array of the file; any fault of the file is a UserError."""
     path = Path(name.removeprefix(PREFIX)).expanduser()
     try:
         with zipfile.ZipFile(path) as archive:

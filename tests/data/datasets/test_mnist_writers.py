@@ -88,7 +88,7 @@ def test_labels_are_fetched_once_and_verified(three_writers, monkeypatch, tmp_pa
         assert len(np.unique(mnist_writers.writers(tmp_path / "new"))) == 3
     assert fetched == [mnist_writers.LABELS.name]
     content = content[:-30]
-    assert "not a whole gzip file" in mnist_writers.unavailable(tmp_path / "other")
+    assert "not a complete gzip file" in mnist_writers.unavailable(tmp_path / "other")
     assert not list((tmp_path / "other").rglob("*int*"))
 
 

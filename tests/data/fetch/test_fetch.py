@@ -104,7 +104,7 @@ def test_a_wrong_file_is_named_with_its_hashes_and_left_alone(offline, damage):
 def test_a_truncated_gzip_file_is_named(offline):
     path = tiny.put(offline.mine, compressed=True) / f"{IMAGES}.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=r"images-idx3-ubyte\.gz is not a whole gzip file"):
+    with pytest.raises(UserError, match=r"images-idx3-ubyte\.gz is not a complete gzip file"):
         read_all(offline)
 
 

@@ -50,12 +50,12 @@ def test_a_mirror_that_never_answers_is_left(offline, tmp_path):
 
 
 def test_a_slow_mirror_is_borne(offline, tmp_path, monkeypatch):
-    monkeypatch.setattr(clients, "MIRRORS_PATIENCE", 0.3)
+    monkeypatch.setattr(clients, "MIRROR_TIMEOUT", 0.3)
     served = tiny.Mirror(dribble)
     offline.mirrors[:] = [served.url]
     start = time.monotonic()
     clients.torchvision_mirrors(offline.files, tmp_path, str)
-    assert time.monotonic() - start > 2 * clients.MIRRORS_PATIENCE  # or nothing was shown here
+    assert time.monotonic() - start > 2 * clients.MIRROR_TIMEOUT  # else the test shows nothing
     served.close()
 
 
@@ -68,7 +68,7 @@ def test_a_mirror_that_stalls_halfway_is_left(offline, tmp_path, monkeypatch):
         handler.wfile.flush()
         time.sleep(20)
 
-    monkeypatch.setattr(clients, "STALL", 0.5)
+    monkeypatch.setattr(clients, "IDLE_TIMEOUT", 0.5)
     served = tiny.Mirror(half)
     offline.mirrors[:] = [served.url]
     start = time.monotonic()
@@ -99,7 +99,7 @@ def test_without_torchvision_there_are_no_mirrors(offline, tmp_path, monkeypatch
 def test_a_client_that_hangs_is_ended_with_its_children(offline, tmp_path):
     tiny.put_program(offline.programs, "npm", "sleep 1234.5678 &\nsleep 1234.5678")
     start = time.monotonic()
-    with pytest.raises(Unavailable, match="npm brought nothing for a while"):
+    with pytest.raises(Unavailable, match="npm was idle for too long"):
         clients.npm(offline.files, tmp_path, str)
     assert time.monotonic() - start < 5
     assert not running("1234.5678")
@@ -116,7 +116,7 @@ def test_a_slow_client_is_borne(offline, tmp_path):
 
 def test_a_client_that_only_talks_has_brought_nothing(offline, tmp_path):
     tiny.put_program(offline.programs, "npm", "while :; do echo retrying; sleep 0.1; done")
-    with pytest.raises(Unavailable, match=r"brought nothing for a while and was ended. .*retrying"):
+    with pytest.raises(Unavailable, match=r"was idle for too long and was stopped. .*retrying"):
         clients.npm(offline.files, tmp_path, str)
 
 
