@@ -44,7 +44,7 @@ class _Commands(click.Group):
 
 
 def _is_run(word: str) -> bool:
-    """Whether a command line that starts with this word is one of `python -m fedsynth.run`."""
+    """True if a command line that starts with this word is one of `python -m fedsynth.run`."""
     return "=" in word or word in (
         "--plan",
         "--resume",
@@ -56,8 +56,8 @@ def _is_run(word: str) -> bool:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(fedsynth.__version__, "-V", "--version", package_name="fedsynth")
 def app() -> None:
-    """Simulate differentially private releases of several parties: what the releases are worth,
-    what they cost in privacy, and whether that cost is true.
+    """Simulate differentially private releases of several parties: the accuracy that
+    they allow, and their privacy cost, computed and checked.
 
     \b
     fedsynth run split_mnist preset=smoke     a comparison on real MNIST, under a minute

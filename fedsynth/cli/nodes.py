@@ -3,7 +3,7 @@
     python -m fedsynth.cli.nodes app FOLDER        write the app folder
     python -m fedsynth.cli.nodes rehearse JOB.json --parties 2
 
-In earnest: start `flower-superlink` at the curator and, at each party, `flower-supernode
+In production: start `flower-superlink` at the server and, at each party, `flower-supernode
 --node-config 'partition-id=0'` with its own number; put the job file at the same path everywhere;
 then `flwr run FOLDER SUPERLINK --run-config 'job="/path/job.json" parties=2'`. fedsynth must be
 installed on every machine: the app folder holds names and defaults, no code and no data. A round

@@ -1,4 +1,4 @@
-"""What a run would do and cost, printed before any data is read."""
+"""The plan table: parameters and costs of a run, printed before any data is read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ COLUMNS = (
 
 
 def plan_table(jobs: Sequence[Job], title: str) -> Table:
-    """A row a method, budget, party and view: rates, noise, epsilons, bytes, core time.
+    """One row per method, budget, party and view: rates, noise, epsilons, bytes, core time.
 
-    Where there are many parties, those that do and spend the same share a row; the time of such a
-    row is that of all of them, its bytes those of one."""
+    Many parties with equal plans share one row: its time is their total, its bytes are those of one
+    party."""
     table = Table(title=title, caption=_caption(jobs))
     for name in COLUMNS:
         left = name in ("method", "view")
@@ -97,8 +97,8 @@ def _caption(jobs: Sequence[Job]) -> str:
 
 
 def evaluation_seconds(job: Job) -> float:
-    """Core-seconds of judging every stage of a job: training and testing its classifiers, and
-    appraising its images."""
+    """Core-seconds of evaluating every stage of a job: training and testing classifiers, and
+    computing image quality."""
     total, images = 0.0, 0
     for plan in job.plans:
         info = plan.stage.data
@@ -113,8 +113,8 @@ def evaluation_seconds(job: Job) -> float:
 
 
 def once_seconds(jobs: Sequence[Job]) -> float:
-    """Core-seconds of what is computed from real data once and kept on disk: classifiers to
-    calibrate by, one set for each stage, and the scorer of images."""
+    """Core-seconds of the baselines on real data, computed once and kept on disk: the classifiers
+    for calibration, one set per stage, and the image scorer."""
     if not (judged := [job for job in jobs if not hands_on_a_model(job)]):
         return 0.0
     setting, total, records = judged[0].evaluation, 0.0, 0
@@ -131,14 +131,14 @@ def once_seconds(jobs: Sequence[Job]) -> float:
 
 
 def hands_on_a_model(job: Job) -> bool:
-    """Whether a job ends in a model, which is tested as it is: a private method without images a
-    class."""
+    """True if a job ends in a model, which is tested itself: a private method without a number of
+    images per class."""
     return job.method_impl.private and not hasattr(job.config, "spc")
 
 
 def released_images(job: Job, plan: Plan) -> int:
-    """Images of one stage, by the plan: what the parties send, or the method's `spc` for each class
-    where they send something else that images are made from."""
+    """Images of one stage, by the plan: those that the parties send, or `spc` per class if the
+    server generates them."""
     if plan.images is not None:
         return plan.images
     sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)

@@ -49,7 +49,7 @@ Runner = Callable[[Sequence[str]], int]
 
 @dataclass(frozen=True)
 class Study:
-    """What is asked: data sets, a folder, and words that every run gets."""
+    """A study: data sets, a folder, and the arguments of every run."""
 
     data: tuple[str, ...]
     folder: Path
@@ -111,7 +111,7 @@ class Study:
         return 0
 
     def _begun(self, place: Path, name: str) -> bool:
-        """Whether this run is there already; one with other settings is not this study's."""
+        """True if this run has been started. A run with other settings is an error."""
         if not (place / CONFIG).is_file():
             return False
         now = yaml.safe_load(yaml.safe_dump(self.config(name).as_dict()))  # as the file has it
@@ -201,7 +201,7 @@ def in_a_process(words: Sequence[str]) -> int:
     before = signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
     try:
         return process.wait()
-    except KeyboardInterrupt:  # the run has heard it too, and puts its things in order
+    except KeyboardInterrupt:  # the run receives the signal as well and shuts down
         process.wait()
         raise
     finally:

@@ -1,10 +1,10 @@
 """Check a ledger without the run that wrote it: `python -m fedsynth.cli.verify LEDGER`.
 
-Every chain of hashes in the file (one a job and party) is followed from its first line, and what
-its events cost is counted anew, by PLD and by RDP. Anybody who has the ledger can do it. Whether a
-record or a user is protected is no matter of the events: it is read from the run's `config.yaml`
-where the ledger still lies beside it, and asked for otherwise. Nor can a chain tell that its last
-lines are gone: a run's whole ledger is held against the epsilons in its `metrics.csv`.
+Every hash chain in the file (one per job and party) is checked from its first line, and the cost of
+its events is computed again, by PLD and by RDP. No more than the ledger is needed. The unit of
+privacy is not part of the events: it is read from the run's `config.yaml` if the ledger still lies
+beside it, and given as an option otherwise. A chain does not show that its last lines are missing:
+a run's whole ledger is therefore compared with the epsilons in its `metrics.csv`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 
 @dataclass(frozen=True)
 class Account:
-    """What one party spent in one job, counted from its own lines."""
+    """The privacy spending of one party in one job, computed from its own lines."""
 
     job: str
     party: int
@@ -46,12 +46,12 @@ class Account:
 
 
 def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
-    """One account a chain; raises `LedgerDamaged` where a chain does not hold."""
+    """One account per chain; raises `LedgerDamaged` if a chain is broken."""
     return [_account(chain, delta, opacus) for chain in read_chains(path)]
 
 
 def unit_of(ledger: Path) -> str:
-    """What the run protects by its own configuration, found in the folders above the ledger."""
+    """The unit of privacy by the run's configuration, found in the folders above the ledger."""
     for folder in ledger.resolve().parents[:DEPTH]:
         unit = _config_in(folder).get("unit")
         if unit in tuple(Unit):
@@ -65,7 +65,7 @@ def _config_in(folder: Path) -> dict[str, Any]:
 
 
 def check_against(run: RunDirectory, found: Sequence[Account]) -> None:
-    """Refuse a ledger whose chains do not come to what the run's `metrics.csv` says was spent."""
+    """Refuse a ledger whose chains differ from the spending in the run's `metrics.csv`."""
     said: dict[str, Metric] = {}
     for row in run.metrics():
         if row.metric == "epsilon_pld" and math.isfinite(row.value):
@@ -106,7 +106,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
     )
     parser.add_argument(
-        "--unit", choices=tuple(Unit), help="what is protected; default: as the run says"
+        "--unit", choices=tuple(Unit), help="unit of privacy; default: from the run's config.yaml"
     )
     options = parser.parse_args(words)
     try:

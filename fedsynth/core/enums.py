@@ -53,7 +53,7 @@ class ViewKind(StrEnum):
 
 
 class StageOrder(StrEnum):
-    """Whether parties form one stage each or one stage together."""
+    """True if parties form one stage each or one stage together."""
 
     IN_TURN = "in_turn"
     TOGETHER = "together"

@@ -190,7 +190,7 @@ def _content(reply: Message | None, sender: str, timeout: float) -> RecordDict:
         raise PartyLost(reply.error.reason or sender)
     if reply.error.code in _GONE_BY_FLOWER:
         raise PartyLost(f"{sender} is gone: its node or its process died")
-    raise PartyFailed(f"{sender} failed: {reply.error.reason}; its own log says more")
+    raise PartyFailed(f"{sender} failed: {reply.error.reason}; see its log")
 
 
 def make_server_app(serve: ServeJob, on_stage: StageCallback = ignore_stage) -> ServerApp:

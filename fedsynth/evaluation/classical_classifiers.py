@@ -135,7 +135,7 @@ REMARKS = {"adaboost": "SAMME, as scikit-learn has removed the paper's SAMME.R"}
 
 
 def has_xgboost() -> bool:
-    """Whether the optional extra is installed."""
+    """True if the optional extra is installed."""
     return importlib.util.find_spec(XGBOOST) is not None
 
 

@@ -60,7 +60,7 @@ class Inversion:
 
     @property
     def reliable(self) -> bool:
-        """Whether enough images are decided for the estimate to be meaningful."""
+        """True if enough images are decided for the estimate to be meaningful."""
         return self.decided >= MIN_DECIDED
 
 

@@ -82,7 +82,7 @@ class ClientSelectionConfig:
 
     @property
     def chooses(self) -> bool:
-        """Whether a deployed model decides about participation."""
+        """True if a deployed model decides about participation."""
         return self.chosen in (LOW, HIGH)
 
     def split(self, users: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -50,48 +50,48 @@ class RunConfig:
     """The keys of a run that are not a method's."""
 
     scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
-    preset: str = setting("laptop", "how much to compute", choices=PRESETS)
+    preset: str = setting("laptop", "amount of computation", choices=PRESETS)
     method: tuple[str, ...] = setting(
         (),
         "methods to compare; default: the scenario's. "
         + "; ".join(f"{word}: {about}" for word, about in GROUPS.items()),
     )
     epsilon: tuple[float, ...] = setting(
-        (1.0, 10.0), "budget(s) of each party", above=0, finite=False
+        (1.0, 10.0), "epsilon(s) of each party's budget", above=0, finite=False
     )
-    delta: float = setting(1e-5, "the other half of the budget", above=0, below=1)
+    delta: float = setting(1e-5, "delta of each party's budget", above=0, below=1)
     unit: str = setting(
         "record",
-        "what is protected: a record, or a user, that is everything one party holds",
+        "unit of privacy: a record, or a user (all records of one party)",
         choices=tuple(Unit),
     )
     users_per_round: int | None = setting(
         None,
-        "parties asked in a round, of methods that ask some at a time (METHOD.per_round)",
+        "parties asked per round, in methods that ask some of them (METHOD.per_round)",
         at_least=1,
     )
     seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
     accounting: str = setting(
         "pld",
-        "what noise is calibrated to; paper: the published convention, for comparison",
+        "accounting that noise is calibrated to; paper: the published convention, for comparison",
         choices=("pld", "rdp", "paper"),
     )
     noise_seed: int | None = setting(
         None, "makes noise reproducible: an experiment, never a release", at_least=0
     )
     engine: str = setting("ray", "where the apps run", choices=ENGINES)
-    workers: int | None = setting(None, "worker processes; default: one a CPU", at_least=1)
-    num_cpus: float = setting(1.0, "CPUs a worker takes", above=0)
-    num_gpus: float = setting(0.0, "GPUs a worker takes", at_least=0)
+    workers: int | None = setting(None, "worker processes; default: one per CPU", at_least=1)
+    num_cpus: float = setting(1.0, "CPUs per worker", above=0)
+    num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
     address: str | None = setting(None, "a running Ray cluster to join")
-    timeout: float = setting(86400.0, "seconds a party may take for one answer", above=0)
+    timeout: float = setting(86400.0, "time limit for one answer of a party, in seconds", above=0)
     secure_sum: str = setting(
         "ideal",
         "noise in shares (noise_at=distributed): an ideal sum, or SecAgg+ between the parties",
         choices=("ideal", "secagg"),
     )
     plugin: tuple[str, ...] = setting(
-        (), "Python files with methods or data sets of your own, wherever they lie"
+        (), "Python files with methods or data sets of your own, at any path"
     )
     extensions: tuple[str, ...] = setting(
         (), f"further evaluations of each stage: {', '.join(EXTENSIONS)}"
@@ -337,7 +337,7 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 
 
 def check(config: ExperimentConfig) -> ExperimentConfig:
-    """What only shows when the keys meet: parties without records, budgets that make no sense."""
+    """Check keys against each other: parties without records, impossible budgets."""
     scenario_stages(config.scenario)
     data = dataset_info(config.scenario)
     refuse_unfit(config.run.method, data)

@@ -30,7 +30,7 @@ class InversionEstimate:
     name = "inversion_estimate"
 
     def applies(self, job: Job) -> bool:
-        """Whether users of this job may have inverted images."""
+        """True if users of this job may have inverted images."""
         return user_partition.inversion_possible(job.scenario)
 
     def metrics(self, engine: Engine, job: Job, stage: int) -> dict[str, float]:

@@ -114,7 +114,7 @@ def suited(layers: Layers) -> tuple[list[Mapping[str, Any]], list[str]]:
 
 
 def takes_turns(name: str) -> bool:
-    """Whether this method asks some of the parties per round."""
+    """True if this method asks some of the parties per round."""
     return "per_round" in {field.name for field in dataclasses.fields(method(name).Config)}
 
 
@@ -137,6 +137,6 @@ def check_units(names: Sequence[str], unit: str) -> None:
                 n for n, other in all_methods().items() if other.private and unit in other.units
             ]
             raise UserError(
-                f"unit={unit}: {name} protects a {' or a '.join(some.units)}, and its epsilon says "
-                f"nothing about a {unit}. Methods that protect a {unit}: {', '.join(able)}."
+                f"unit={unit}: {name} protects a {' or a '.join(some.units)}; its epsilon does "
+                f"not hold for a {unit}. Methods that protect a {unit}: {', '.join(able)}."
             )

@@ -74,7 +74,7 @@ class _JobState:
         return len(self.job.plans)
 
     def released_up_to(self, stage: int) -> bool:
-        """Whether this stage and all earlier ones are released."""
+        """True if this stage and all earlier ones are released."""
         return all(earlier in self.released for earlier in range(stage + 1))
 
 
@@ -288,7 +288,7 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
     for share in plan.parties:
         event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl"))
         if share.views.get(SERVER_VIEW) == disclosed():
-            event = disclosed()  # against a trusted aggregator, who adds the noise, there is none
+            event = disclosed()  # no guarantee against the trusted aggregator that adds the noise
         spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
         spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))
         spent["paper"].append(job.paper_epsilon(share.paper_event or event))

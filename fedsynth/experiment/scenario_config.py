@@ -18,7 +18,7 @@ class ScenarioConfig:
     """A data set, its partition among parties, and the order in which they are asked."""
 
     data: str = setting("mnist", "data set")
-    partition: str = setting("classes", "how records are distributed among parties")
+    partition: str = setting("classes", "partitioner of the records among the parties")
     options: dict[str, Any] | None = setting(None, "options of the partitioner")  # noqa: RUF009
     parties: int = setting(5, "number of parties; 0: every user of the data", at_least=0)
     stages: str = setting(

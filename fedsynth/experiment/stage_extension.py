@@ -26,7 +26,7 @@ class StageExtension(Protocol):
     name: str
 
     def applies(self, job: Job) -> bool:
-        """Whether a job has something to evaluate."""
+        """True if a job has something to evaluate."""
 
     def metrics(self, engine: Engine, job: Job, stage: int) -> dict[str, float]:
         """The metrics of everything released up to a stage; called in a thread of its own."""

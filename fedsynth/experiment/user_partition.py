@@ -30,7 +30,7 @@ PARTITION = "users"
 
 
 def is_by_users(scenario: ScenarioConfig) -> bool:
-    """Whether the parties of this scenario are the users of its data."""
+    """True if the parties of this scenario are the users of its data."""
     return scenario.partition == PARTITION and datasets.find(scenario.data).owners is not None
 
 
@@ -179,7 +179,7 @@ def contributing_parties(scenario: ScenarioConfig) -> np.ndarray:
 
 
 def inversion_possible(scenario: ScenarioConfig) -> bool:
-    """Whether users of this scenario may have inverted images."""
+    """True if users of this scenario may have inverted images."""
     return is_by_users(scenario) and ClientSelectionConfig.of(scenario.options).flip > 0
 
 

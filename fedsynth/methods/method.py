@@ -163,7 +163,7 @@ class Method(ABC, Generic[C]):
         return "" if data.kind in self.kinds else f"it works on {' or '.join(self.kinds)} data only"
 
     def inherits(self, cfg: C) -> bool:
-        """Whether a stage needs the outcome of the stage before. If not, stages run at once."""
+        """True if a stage needs the outcome of the stage before. If not, stages run at once."""
         return False
 
     @abstractmethod

@@ -54,7 +54,7 @@ def method(name: str) -> Method:
 
 
 def is_method(name: object) -> bool:
-    """Whether there is a method of this name. Imports none."""
+    """True if there is a method of this name. Imports none."""
     return name in _of_package() or name in _all_sources()
 
 

@@ -147,6 +147,6 @@ def _restored(live: Any, saved: Any, name: str) -> Any:
 
 
 def _alike(live: Any, saved: Any) -> bool:
-    """Whether a saved tensor can be copied into a live one; if not, its owner had replaced it."""
+    """True if a saved tensor can be copied into a live one; if not, its owner had replaced it."""
     tensors = isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor)
     return tensors and live.shape == saved.shape and live.dtype == saved.dtype

@@ -15,7 +15,7 @@ GAP = 2
 
 
 def is_table(outcome: SyntheticSet) -> bool:
-    """Whether the set holds rows of a table, which have no picture."""
+    """True if the set holds rows of a table, which have no picture."""
     return tuple(outcome.images.shape[2:]) == (1, 1)
 
 

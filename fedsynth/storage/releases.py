@@ -69,11 +69,11 @@ class ReleaseStore:
         return unarchive(path)
 
     def exists(self, name: str, stage: int) -> bool:
-        """Whether this outcome is on disk."""
+        """True if this outcome is on disk."""
         return self._find(name, stage) is not None
 
     def is_model(self, name: str, stage: int) -> bool:
-        """Whether this outcome is on disk and a model, not a set."""
+        """True if this outcome is on disk and a model, not a set."""
         path = self._find(name, stage)
         return path is not None and path.name.startswith("model-")
 

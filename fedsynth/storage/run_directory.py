@@ -98,7 +98,7 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is complete: the report is written last."""
+        """True if the run is complete: the report is written last."""
         return (self.path / REPORT).is_file()
 
     def write_bytes(self, name: str, data: bytes) -> Path:

@@ -24,7 +24,7 @@ def test_real_nodes_give_the_same_bits(local_stage, tmp_path):
     expected: list = []
     local_stage.play(lambda ask: expected.extend(ask([1, 0], 2, Request())), parties=2)
     assert heard == fakes.plain(expected)
-    assert error == "party 0 failed: ValueError; its own log says more"
+    assert error == "party 0 failed: ValueError; see its log"
     assert set(psutil.Process().children(recursive=True)) <= before
 
 

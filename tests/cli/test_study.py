@@ -183,7 +183,7 @@ def test_a_study_that_is_ended_takes_its_run_with_it(tmp_path: Path) -> None:
 
 
 def soon(happened: Callable[[], bool]) -> bool:
-    """Whether it happens within a minute."""
+    """True if it happens within a minute."""
     until = time.monotonic() + 60
     while not happened() and time.monotonic() < until:
         time.sleep(0.05)

@@ -110,7 +110,7 @@ def test_whole_users_are_held_out_and_they_are_as_they_are(people):
         ({"holdout": 36.0}, "leaves no user of made_people"),
         ({"options": {"flop": 1}}, r"unknown key 'options\.flop'\. Did you mean 'flip'\?"),
         ({"options": {"flip": 2}}, r"options\.flip=2\.0 must be at most 1"),
-        ({"data": "shapes"}, "partition=users is for data that come with their users"),
+        ({"data": "shapes"}, "partition=users is for data with users"),
         ({"partition": "iid"}, "class counts of made_people are not published"),
     ],
 )

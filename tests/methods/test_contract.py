@@ -174,7 +174,7 @@ def test_another_noise_seed_gives_another_release_of_private_methods(
 
 
 def has_one_share(case: Case) -> bool:
-    """Whether a stage has a single party, whose share is all of the noise."""
+    """True if a stage has a single party, whose share is all of the noise."""
     return case.scenario == "in_turn" and case.changes.get("noise_at") == "distributed"
 
 

@@ -74,7 +74,7 @@ def _mishap(options: dict, party: int) -> Any:
 
 
 def _meet(folder: pathlib.Path, party: int) -> bool:
-    """Whether another party answers at the same time: each waits a while for one more sign."""
+    """True if another party answers at the same time: each waits a while for one more sign."""
     (folder / str(party)).touch()
     return wait_for(lambda: len(list(folder.iterdir())) > 1, 4.0)
 
@@ -146,5 +146,5 @@ def plain(releases: Sequence[Release]) -> str:
 
 
 def same(a: Sequence[Release], b: Sequence[Release]) -> bool:
-    """Whether two lists of releases are equal to the bit and in order."""
+    """True if two lists of releases are equal to the bit and in order."""
     return plain(a) == plain(b)

@@ -100,7 +100,7 @@ CSV = "adult.csv"
     table_info("adult", COLUMNS, 2, MEAN, STD),
     train=TRAIN,
     test=TEST,
-    about="Adult: a census table of 48,842 people, 14 columns; who earned more than 50,000 dollars",
+    about="Adult: a census table of 48,842 people, 14 columns; label: income above 50,000 dollars",
 )
 def adult(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
     """UCI's two files, or one adult.csv."""

@@ -87,9 +87,9 @@ def _part(
 def _attributes(folder: Path, wanted: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
     """The names of all images, and some of their attributes: int8 [n, attributes], 1 or -1."""
     _, header, *lines = _list(folder, ATTRIBUTES)
-    places = [header.split().index(name) + 1 for name in wanted]
+    columns = [header.split().index(name) + 1 for name in wanted]
     fields = [line.split() for line in lines]
-    values = np.array([[int(record[place]) for place in places] for record in fields], np.int8)
+    values = np.array([[int(record[column]) for column in columns] for record in fields], np.int8)
     return [record[0] for record in fields], values
 
 

@@ -83,7 +83,7 @@ def _virtual_test(data_dir: Folder) -> tuple[np.ndarray, np.ndarray]:
     DatasetInfo(NAME, (1, 28, 28), 10, PUBLISHED.info.mean, PUBLISHED.info.std),
     train=PUBLISHED.train,
     test=PUBLISHED.test,
-    about="VIRTUAL writers: MNIST cut by a Dirichlet draw, with a made-up handwriting for each",
+    about="VIRTUAL writers: MNIST cut by a Dirichlet draw, with a made-up handwriting per writer",
     made=True,
     owners=UserIndex(read=_virtual, counts=_dealt, max_users=MAX_WRITERS),
 )

@@ -78,7 +78,7 @@ def _not_finite(name: str, key: str) -> str:
     bad = np.argwhere(~np.isfinite(_array(name, key)))
     if not len(bad):
         return ""
-    more = f" and {len(bad) - 1:,} more places" if len(bad) > 1 else ""
+    more = f" and {len(bad) - 1:,} more entries" if len(bad) > 1 else ""
     return f" It is not finite at {key}{bad[0].tolist()}{more}."
 
 

@@ -1,11 +1,11 @@
 """Sums over parties, and the placement of their noise: the basis of all joint methods.
 
 In each round of a joint method every party answers with one mechanism, and the server uses the sum
-over parties only. `noise_at` says who adds the noise of that sum:
+over parties only. `noise_at` is where the noise of that sum is added:
 
 party: Each party adds the whole noise to its own sum. No trust is needed; the noise of K parties
     adds up to sqrt(K) times that of one.
-aggregate: A trusted aggregator adds the noise once. The stated epsilon holds for everyone who sees
+aggregate: A trusted aggregator adds the noise once. The stated epsilon holds for every observer of
     the results; the aggregator's own view has no finite epsilon.
 distributed: Each party adds one share of the noise, and a secure sum reveals only the total, with
     the noise of one party. The server need not be trusted, but a server that colludes with parties
@@ -41,7 +41,7 @@ class NoisePlacementConfig:
 
     noise_at: str = setting(
         NoisePlacement.PARTY.value,
-        "who adds the noise",
+        "adder of the noise",
         choices=tuple(NoisePlacement),
         formerly="at",
     )

@@ -81,7 +81,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     """One generator per party, released once."""
 
     name = "dp_cgan"
-    summary = "A conditional GAN whose discriminator learns by DP-SGD"
+    summary = "A conditional GAN with a discriminator trained with DP-SGD"
     source = "Torkzadehmahani et al. 2019, DP-CGAN"
     Config = DPCGANConfig
     paper_convention = "rdp_classic"

@@ -41,7 +41,7 @@ COST_AS_CONVNET_WIDTH = 16  # a critic step takes as long as one of a ConvNet of
 class DPGANConfig:
     """Settings of DP-GAN; the defaults are the published ones."""
 
-    epochs: int = setting(20, "passes of a critic over the records of a class", at_least=1)
+    epochs: int = setting(20, "passes of a critic over the records of its class", at_least=1)
     batch: int = setting(
         64, "expected size of a batch, up to a factor of 1.41 (few different sampling rates)",
         at_least=1,
@@ -76,7 +76,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     """One generator per class and party, released once."""
 
     name = "dp_gan"
-    summary = "One Wasserstein GAN a class, its critic trained by DP-SGD"
+    summary = "One Wasserstein GAN per class, its critic trained with DP-SGD"
     source = "Xie et al. 2018, DP-GAN, as in DP-MERF's comparison"
     Config = DPGANConfig
     paper_convention = "rdp_classic"

@@ -31,7 +31,7 @@ class PrivateSGDConfig:
         "squared norm (noise falls by the root of it), or that share of all coordinates",
         choices=("none", *RULES),
     )
-    keep: float = setting(0.6, "what topk keeps (k)", above=0, at_most=1)
+    keep: float = setting(0.6, "share that topk keeps (k)", above=0, at_most=1)
     width: int = setting(128, "width of the ConvNet", at_least=1)
     dtype: str = setting("float32", "arithmetic of the gradient", choices=DTYPES)
 

@@ -53,7 +53,7 @@ class DistributionConfig:
     width: int = setting(128, "width of the ConvNet", at_least=1)
     dtype: str = setting("float32", "arithmetic of the networks", choices=DTYPES)
     linear: int = setting(
-        64, "tables: outputs of the linear layer that takes the place of the network", at_least=1
+        64, "tables: outputs of the linear layer that replaces the network", at_least=1
     )
 
 

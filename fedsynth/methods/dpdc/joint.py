@@ -6,7 +6,7 @@ randomness, so requests are small. Every party embeds its own Poisson sample of 
 rate that draws L records of the class from all parties together, and returns the clipped sums; the
 images follow the sum over parties. A party answers for every class of the stage, also for those
 that it does not hold, so the form of its answer does not tell which it holds.
-`common.noise_placement` says who adds the noise.
+`common.noise_placement` describes where the noise is added.
 """
 
 from __future__ import annotations

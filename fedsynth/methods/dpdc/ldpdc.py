@@ -36,7 +36,7 @@ class LDPDCConfig:
     """LDPDC's settings; the defaults are the published ones."""
 
     spc: int = setting(50, "synthetic images per class (M)", at_least=1)
-    group: int = setting(50, "expected records in a group (L)", at_least=1)
+    group: int = setting(50, "expected records per group (L)", at_least=1)
     noise: float | None = setting(
         None, "noise over sensitivity (published: 1); none: what the budget allows", above=0
     )
@@ -46,7 +46,7 @@ class LDPDC(OneShotMethod[LDPDCConfig]):
     """The cheapest release of all: one pass over the records."""
 
     name = "ldpdc"
-    summary = "Noised means of small random groups, one for each synthetic image"
+    summary = "Noised means of small random groups, one per synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
     paper_convention = "rdp_improved_2000"
     kinds = (DataKind.IMAGE, DataKind.TABLE)

@@ -40,7 +40,7 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 class NDPDCConfig(DistributionConfig):
     """NDPDC's settings; the defaults are the published ones."""
 
-    group: int = setting(50, "expected records of a class in a step (L)", at_least=1)
+    group: int = setting(50, "expected records per class and step (L)", at_least=1)
     clip: float = setting(1.0, "bound G on a record's features", above=0)
     noise: float | None = setting(
         None, "noise over sensitivity (published: 1); none: what the budget allows", above=0

@@ -32,14 +32,16 @@ class DMConfig(DistributionConfig):
     """Distribution matching's settings; the defaults are the published ones."""
 
     iterations: int = setting(20000, "fresh networks, one step of the images each", at_least=1)
-    batch: int = setting(256, "real records of a class in a step", at_least=1)
+    batch: int = setting(256, "real records per class and step", at_least=1)
 
 
 class DM(NonPrivateReference[DMConfig]):
     """NDPDC with no clipping and no noise."""
 
     name = "dm"
-    summary = "NOT private: NDPDC's loop on exact mean features, to tell the loop from the noise"
+    summary = (
+        "NOT private: NDPDC's loop on exact mean features, to separate the loop from the noise"
+    )
     source = "Zhao and Bilen 2023, Dataset Condensation with Distribution Matching"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = DMConfig

@@ -52,7 +52,7 @@ class GSWGANConfig(CriticConfig):
         1000, "subsets over all parties of a stage (K), at least one per party", at_least=1
     )
     steps: int = setting(20000, "generator steps, one per round (T)", at_least=1)
-    per_round: int = setting(1, "subsets that have a turn in a round", at_least=1)
+    per_round: int = setting(1, "subsets that have a turn per round", at_least=1)
     order: str = setting(ROUND_ROBIN, "public order of the turns", choices=ORDERS)
     clip: float = setting(1.0, "bound C on the gradient at one image", above=0)
     noise: float | None = setting(

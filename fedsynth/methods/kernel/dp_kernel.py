@@ -55,8 +55,8 @@ class DPKernelConfig:
     DP-MERF's, and for the length scales, which are for pixels between -1 and 1."""
 
     spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
-    group: int = setting(6, "expected records of a class in a step", at_least=1)
-    images: int = setting(6, "generated images of a class in a step", at_least=2)
+    group: int = setting(6, "expected records per class and step", at_least=1)
+    images: int = setting(6, "generated images per class and step", at_least=2)
     steps: int = setting(200000, "steps", at_least=1)
     min_length_scale: float = setting(
         1.0, "shortest length scale of the kernel", above=0, formerly="shortest"

@@ -96,7 +96,7 @@ class EmbeddingConfig:
 
     @property
     def noised_weights(self) -> bool:
-        """Whether class weights are released with noise of their own."""
+        """True if class weights are released with noise of their own."""
         return self.labels == "noised"
 
 

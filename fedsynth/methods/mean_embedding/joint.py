@@ -3,7 +3,7 @@
 The server broadcasts the seed of the random features; every party answers with the summed features
 of each class of the stage, also of those that it does not hold. The server divides by the public
 number of all records and trains the generator as DP-MERF does. One round, or two with
-`labels=noised`. `common.noise_placement` says who adds the noise.
+`labels=noised`. `common.noise_placement` describes where the noise is added.
 """
 
 from __future__ import annotations

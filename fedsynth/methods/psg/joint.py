@@ -3,7 +3,8 @@
 PSG as a joint method (of this project, not from the paper): in each of R T K rounds every party
 returns the clipped gradient sum of its own Poisson sample for the server's network, and the server
 matches its images to the sum over parties. The server does nothing private with what it receives,
-so everything it computes is post-processing. `common.noise_placement` says who adds the noise.
+so everything it computes is post-processing. `common.noise_placement` describes where the noise is
+added.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
     """PSG with no clipping and no noise."""
 
     name = "gradient_matching"
-    summary = "NOT private: PSG's loop on exact gradients, to tell the loop from the noise"
+    summary = "NOT private: PSG's loop on exact gradients, to separate the loop from the noise"
     source = "Zhao et al. 2021, as the non-private case of Chen et al. 2022"
     Config = GradientMatchingConfig
     presets = {

@@ -84,7 +84,7 @@ class PSGPrior(PrivateSetGeneration[PSGPriorConfig]):
     """PSG whose images come from a generator that learns inside the party."""
 
     name = "psg_prior"
-    summary = "PSG whose images are a generator's: fewer degrees of freedom than pixels"
+    summary = "PSG on the images of a generator, which has fewer degrees of freedom than pixels"
     source = "Chen et al. 2022, Private Set Generation with Discriminative Information"
     Config = PSGPriorConfig
     images = GeneratedImages

@@ -48,7 +48,7 @@ class DPSinkhornConfig:
 
     spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
     batch: int = setting(50, "expected records in a step's sample", at_least=1)
-    images: int = setting(50, "generated images in a step", at_least=2)
+    images: int = setting(50, "generated images per step", at_least=2)
     steps: int = setting(3446400, "steps (2,872 passes of 1,200 steps)", at_least=1)
     clip: float = setting(0.5, "bound C on the gradient at all images together", above=0)
     noise: float | None = setting(

@@ -211,7 +211,7 @@ class ReleaseParameters:
 
 
 def _single_class(cfg: SketchTeachConfig, stage: Stage) -> bool:
-    """Whether the teacher would see a single class."""
+    """True if the teacher would see a single class."""
     earlier = set(stage.seen) - set(stage.classes) if cfg.negatives else set()
     return len(stage.classes) == 1 and not earlier
 

@@ -60,7 +60,7 @@ class FeatureMap:
 
     @property
     def with_scattering(self) -> bool:
-        """Whether the features include the scattering transform."""
+        """True if the features include the scattering transform."""
         return len(self.block_scales) > 1
 
     def __call__(self, images: torch.Tensor, scattered: torch.Tensor | None = None) -> torch.Tensor:

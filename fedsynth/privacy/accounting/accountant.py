@@ -145,7 +145,7 @@ class _Spending:
         return _Spending(self.mu2 * n, sampled, self.disclosed)
 
     def within(self, other: _Spending) -> bool:
-        """Whether this surely costs no more than `other`; compares one kind of sampling only."""
+        """True if this surely costs no more than `other`; compares one kind of sampling only."""
         if self.disclosed or other.disclosed:
             return other.disclosed
         if not self.sampled:

@@ -55,7 +55,7 @@ class OuterProductSum(_PairMechanism):
     ) -> BoundedValues:
         records, (left, right) = value
         if not len(left) == len(right) == len(records.labels):
-            raise ValueError("the factors of an outer sum need exactly one row a record")
+            raise ValueError("the factors of an outer sum need exactly one row per record")
         return BoundedValues([clipped_outer_sum(left, right, self.clip)], self.clip)
 
 
@@ -88,7 +88,7 @@ class SecondMoments(_PairMechanism):
     ) -> BoundedValues:
         records, (rows, numbers) = value
         if not len(rows) == len(numbers) == len(records.labels):
-            raise ValueError("second moments need exactly one row and one group a record")
+            raise ValueError("second moments need exactly one row and one group per record")
         members = ((numbers == group).nonzero().flatten() for group in range(self.groups))
         sums = [clipped_outer_sum(rows[chosen], rows[chosen], self.clip) for chosen in members]
         return BoundedValues([torch.stack(sums)], self.clip)

@@ -30,7 +30,7 @@ class VoteBounds:
 
     @property
     def signs(self) -> bool:
-        """Whether ballots hold signs only."""
+        """True if ballots hold signs only."""
         return (self.low, self.high) == (-1, 1)
 
     def sensitivity(self, images: int, sketch: CountSketch | None = None) -> float:
@@ -52,7 +52,7 @@ class VoteBounds:
         return most * math.sqrt(images)
 
     def valid(self, ballots: torch.Tensor) -> torch.Tensor:
-        """Whether each of the ballots [..., width] is within the bounds, [..., 1]."""
+        """True if each of the ballots [..., width] is within the bounds, [..., 1]."""
         few = (ballots != 0).sum(-1, keepdim=True) <= self.entries
         lowest, highest = torch.aminmax(ballots, dim=-1, keepdim=True)
         return few & (lowest >= self.low) & (highest <= self.high)

@@ -52,7 +52,7 @@ def quantity(metric: str) -> str:
 
 
 def comparable(ours: Measured, paper: Published) -> bool:
-    """Whether data, published method and measured quantity are the same."""
+    """True if data, published method and measured quantity are the same."""
     return (
         ours.data == paper.data
         and family(ours.method) == paper.method
@@ -121,7 +121,7 @@ def _log_ratio(one: float | None, other: float | None) -> float:
 
 
 def _ablation(setting: str) -> bool:
-    """Whether a published row belongs to an ablation or a parameter study."""
+    """True if a published row belongs to an ablation or a parameter study."""
     return setting.startswith(("no ", "best over", "sigma", "L=", "I=", "control"))
 
 

@@ -165,7 +165,7 @@ def _settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are equal, with lists equal to tuples."""
+    """True if two values are equal, with lists equal to tuples."""
     plain = [list(v) if isinstance(v, tuple) else v for v in (one, other)]
     return plain[0] == plain[1]
 

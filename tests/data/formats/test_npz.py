@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said(tmp_path, arrays, key, change, message):
         (
             "x_test",
             lambda a: holed(holed(a, (0, 0, 1)), (1, 4, 2)),
-            r"\[0, 0, 1\] and 1 more places",
+            r"\[0, 0, 1\] and 1 more entries",
         ),
         ("x_train", lambda a: a / 255, r"it is float64 \[7, 5, 4\]\.$"),
         ("x_train", lambda a: np.stack([a] * 3, 3), r"Write x_train.transpose\(0, 3, 1, 2\)"),

@@ -88,7 +88,7 @@ def test_an_outer_sum_wants_one_row_a_record(tmp_path):
     data = records(3)
     home = private(data, tmp_path)
     twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
-    with pytest.raises(ValueError, match="one row a record"):
+    with pytest.raises(ValueError, match="one row per record"):
         guard(tmp_path).apply(OuterProductSum(factors=twice, clip=1.0, noise_multiplier=1.0), home)
 
 
@@ -151,5 +151,5 @@ def test_noise_is_there_for_empty_groups_with_the_promised_scale_and_is_paid_for
 
 def test_rows_that_are_not_one_a_record_are_refused(tmp_path):
     rows, groups = random_rows(0)
-    with pytest.raises(ValueError, match="one row and one group a record"):
+    with pytest.raises(ValueError, match="one row and one group per record"):
         answer(tmp_path, rows, groups[:-1])

@@ -121,7 +121,7 @@ class TeacherStore:
             return
         needed, free = self._ensemble.bytes, shutil.disk_usage(self._folder).free
         if needed > free:
-            _log.warning("no room on the disk for datalens's teachers: a crash repeats all rounds")
+            _log.warning("no space on the disk for datalens's teachers: a crash repeats all rounds")
         else:
             self._save()
         ended = time.monotonic()
