@@ -1,9 +1,9 @@
-"""How fast is the clipped gradient sum, and is it right? Side by side with Opacus, in one run.
+"""Speed and correctness of the clipped gradient sum, compared with Opacus in one run.
 
     python benchmarks/clipped_gradient.py [--widths 32 64 128] [--repeats 7] [--clock wall|cpu]
 
-Every contestant lives in its own fresh process with one thread, so that memory settings are its
-own. Repetitions go round the contestants in turn and medians are compared, so that a busy machine
+Each implementation runs in its own fresh process with one thread and its own memory settings.
+Repetitions alternate between the implementations and medians are compared, so that a busy machine
 slows all of them alike. Errors are relative, against one record at a time in float64.
 """
 

@@ -1,13 +1,13 @@
-"""What a round costs when there are ten times as many parties, and what a run of them needs.
+"""The cost of a round, and of a run, with ten times as many parties.
 
     python benchmarks/many_parties.py [rounds] [--method gs_wgan] [--engine ray]
 
-340 and 3,400 virtual users, one a party, ten of them asked in a round; each size in a process of
-its own. By default with a method that does next to nothing at a party (a noised sum of its images),
-in one process, so that what is measured is the house and not the method; every party that is asked
-is asked for the first time, which is the dearest time: its folder, key and ledger are made. Prints
-milliseconds a round (wall and CPU, median), the ratio, the seconds before and after the rounds, and
-the most memory of the process (with Ray: of all processes, proportional shares summed).
+340 and 3,400 virtual users, one per party, ten of them asked per round; each size in a process of
+its own. The default method does very little at a party (a noised sum of its images), in one
+process, so that the framework is measured and not the method. Every request is the first one to its
+party and the most expensive, as folder, key and ledger are created. Prints milliseconds per round
+(wall and CPU, median), the ratio, the seconds before and after the rounds, and the peak memory of
+the process (with Ray: of all processes, proportional shares summed).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ TINY_GAN = {"warm_steps": 0, "critic_steps": 1, "width": 4, "depth": 4, "batch":
 
 @dataclass(frozen=True)
 class RollCallConfig:
-    """How many rounds, and how many parties in each."""
+    """The number of rounds, and of parties per round."""
 
     rounds: int = setting(34, "rounds", at_least=1)
-    per_round: int = setting(ASKED, "parties asked in a round", at_least=1)
+    per_round: int = setting(ASKED, "parties asked per round", at_least=1)
 
 
 class RollCall(Method):
@@ -77,8 +77,8 @@ class RollCall(Method):
             budget.epsilon, budget.delta, budget.accounting,
         )  # fmt: skip
         parties = []
-        for place, info in enumerate(stage.parties):
-            visits = len(range(place, cfg.rounds * cfg.per_round, len(stage.parties)))
+        for position, info in enumerate(stage.parties):
+            visits = len(range(position, cfg.rounds * cfg.per_round, len(stage.parties)))
             event = repeated(gaussian(noise), visits)
             parties.append(
                 PartyPlan(
@@ -231,7 +231,7 @@ def main() -> None:
         )
     few, many = found
     print(
-        f"ten times the parties: {many['wall'] / few['wall']:.2f} times the wall time of a round, "
+        f"ten times the parties: {many['wall'] / few['wall']:.2f} times the wall time per round, "
         f"{many['cpu'] / few['cpu']:.2f} times the CPU time"
     )
 

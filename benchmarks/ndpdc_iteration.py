@@ -1,10 +1,10 @@
-"""How long does one NDPDC iteration take, against a plain one that follows the paper line by line?
+"""Time of one NDPDC iteration, against a plain one that follows the paper line by line.
 
     python benchmarks/ndpdc_iteration.py [--widths 32 128] [--repeats 5] [--clock wall|cpu]
 
-The plain one handles a class at a time, by autograd, with the memory settings Python starts with;
+The plain one processes one class at a time, by autograd, with Python's default memory settings;
 ours is the whole step as a party does it, with its sampling, its guard and its secret noise. Each
-lives in a fresh process with one thread; repetitions take turns and medians are compared. Data are
+runs in a fresh process with one thread; repetitions take turns and medians are compared. Data are
 random numbers: nothing here depends on what an image shows.
 """
 
@@ -47,8 +47,8 @@ def plain_step(width: int) -> Callable[[int], None]:
     def step(_: int) -> None:
         net = ConvNet(width)
         loss = torch.zeros(())
-        for c, mine in enumerate(members):
-            chosen = mine[torch.rand(len(mine)) < GROUP / len(mine)]
+        for c, indices in enumerate(members):
+            chosen = indices[torch.rand(len(indices)) < GROUP / len(indices)]
             params = draw_dsa(generator, strategy)
             with torch.no_grad():
                 sums = clipped(net.embed(apply_dsa(pixels[chosen], params))).sum(0)
@@ -96,7 +96,7 @@ def our_step(width: int) -> Callable[[int], None]:
         request_digest="benchmark",
         data_fingerprint="benchmark",
     )
-    private = PartyData(records, info, workshop=home, fingerprint="benchmark")
+    private = PartyData(records, info, work_dir=home, fingerprint="benchmark")
     rates = class_rates(GROUP, info)
     data = DatasetInfo("mnist", (1, 28, 28), CLASSES, (0.1307,), (0.3081,))
     condensed = CondensedImages(cfg, data, rates, ("benchmark",))

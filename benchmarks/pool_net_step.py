@@ -34,11 +34,11 @@ def net_of(layout: torch.memory_format) -> PoolNet:
 def trained(net: PoolNet) -> None:
     """`STEPS` steps on one batch."""
     optimiser = torch.optim.AdamW(net.parameters(), LEARNING_RATE, fused=True)
-    images, places = torch.rand(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
+    images, labels = torch.rand(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
     net.train()
     for _ in range(STEPS):
         optimiser.zero_grad(set_to_none=True)
-        functional.cross_entropy(net(images), places).backward()
+        functional.cross_entropy(net(images), labels).backward()
         optimiser.step()
 
 
@@ -48,7 +48,7 @@ def embedded(net: PoolNet) -> None:
 
 
 def milliseconds(work: Callable[[PoolNet], None], net: PoolNet) -> float:
-    """CPU time a step."""
+    """CPU time per step."""
     begun = time.process_time()
     work(net)
     return (time.process_time() - begun) * 1e3 / STEPS

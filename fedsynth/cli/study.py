@@ -88,12 +88,13 @@ class Study:
     def run(self, runner: Runner) -> int:
         """Every data set in turn, then the table. The exit code of the first run that fails."""
         for name in self.data:
-            place = self.folder / name
-            if self._begun(place, name) and RunDirectory(place).finished:
+            directory = self.folder / name
+            if self._begun(directory, name) and RunDirectory(directory).finished:
                 continue
-            anew = [*self.words, f"data={name}", f"out={place}"]
+            anew = [*self.words, f"data={name}", f"out={directory}"]
             more = [word for word in self.words if word.partition("=")[0] in RESUMABLE]
-            words = ["--resume", str(place), *more] if (place / CONFIG).is_file() else anew
+            resumed = ["--resume", str(directory), *more]
+            words = resumed if (directory / CONFIG).is_file() else anew
             if code := runner([*words, *self.flags]):
                 return code
         rows = table(
@@ -110,12 +111,12 @@ class Study:
         print(page)
         return 0
 
-    def _begun(self, place: Path, name: str) -> bool:
+    def _begun(self, directory: Path, name: str) -> bool:
         """True if this run has been started. A run with other settings is an error."""
-        if not (place / CONFIG).is_file():
+        if not (directory / CONFIG).is_file():
             return False
         now = yaml.safe_load(yaml.safe_dump(self.config(name).as_dict()))  # as the file has it
-        then = RunDirectory(place).read_config()
+        then = RunDirectory(directory).read_config()
         other = [k for k in now if k not in (*RESUMABLE, "out") and now[k] != then.get(k, now[k])]
         if other:
             raise UserError(

@@ -35,7 +35,7 @@ class DataKind(StrEnum):
 
 
 class NoisePlacement(StrEnum):
-    """Who adds the noise to a sum over parties."""
+    """The point at which noise is added to a sum over parties."""
 
     PARTY = "party"  # each party adds all of it to its own sum
     AGGREGATE = "aggregate"  # a trusted aggregator adds it once
@@ -53,14 +53,14 @@ class ViewKind(StrEnum):
 
 
 class StageOrder(StrEnum):
-    """True if parties form one stage each or one stage together."""
+    """The division of parties into stages: one stage per party, or one stage of all."""
 
     IN_TURN = "in_turn"
     TOGETHER = "together"
 
 
 class SecureSum(StrEnum):
-    """How shares of noise are summed."""
+    """The implementation of the secure sum."""
 
     IDEAL = "ideal"  # the simulation stands in for a secure sum
     SECAGG = "secagg"  # SecAgg+ between the parties

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one clear message, a non-zero exit, no traceback."""
+"""Errors that the user can correct: one clear message, a non-zero exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the person at the keyboard can put right; `run.main` prints it as one message."""
+    """An error that the user can correct; `run.main` prints it as one message."""
 
 
 def nearest(name: object, allowed: Iterable[object]) -> str:
@@ -17,6 +17,6 @@ def nearest(name: object, allowed: Iterable[object]) -> str:
 
 
 def unknown(kind: str, name: object, allowed: Iterable[object]) -> UserError:
-    """The error for a name nobody knows: the name, what is allowed, and the nearest of it."""
+    """The error for an unknown name: the name, the allowed names and the nearest of them."""
     names = sorted(str(a) for a in allowed)
     return UserError(f"unknown {kind} {name!r}.{nearest(name, names)} Allowed: {', '.join(names)}.")

@@ -47,7 +47,7 @@ class View:
 
     @property
     def description(self) -> str:
-        """The view in words, as it is shown: stored texts call the server "curator"."""
+        """The view in words, for display: stored texts call the server "curator"."""
         return self.text.replace("curator who", "server that").replace("curator", "server")
 
 
@@ -84,7 +84,7 @@ class Plan:
     rounds: int = 1
     images: int | None = None  # in the outcome, where bytes and settings do not tell
     server_cost: tuple[ComputeCost, ...] = ()
-    assumes: tuple[str, ...] = ()  # facts treated as public that a careful reader should know
+    assumes: tuple[str, ...] = ()  # facts treated as public, stated in the report
     warnings: tuple[str, ...] = ()  # shown to the user before the run
 
     def of(self, party: int) -> PartyPlan:

@@ -1,4 +1,4 @@
-"""Public randomness, keyed by what it is for and never by who computes it.
+"""Public randomness, keyed by its purpose and never by the process that computes it.
 
 Every stream is a function of (seed, party, stage, round, purpose), so a result does not depend on
 the engine, on the number of workers or on where a run was resumed. DP noise and the choice of

@@ -1,8 +1,8 @@
-"""Settings as frozen dataclasses whose fields know their documentation and their limits.
+"""Settings as frozen dataclasses with documentation and limits per field.
 
-`setting(...)` declares a field, `build(...)` makes an instance from what a YAML file or a command
-line says. Everything a person can get wrong there ends in a `UserError` that names the key, the
-value, what is allowed and the nearest valid name.
+`setting(...)` declares a field; `build(...)` makes an instance from the values of a YAML file or a
+command line. Any wrong input is a `UserError` that names the key, the value, the allowed values and
+the nearest valid name.
 """
 
 from __future__ import annotations
@@ -172,6 +172,6 @@ def describe(cls: type) -> list[tuple[str, Any, str]]:
 
 
 def _about(metadata: Mapping[str, Any]) -> str:
-    """What a field is for, and what it may hold where that is a choice."""
+    """The documentation of a field, with its choices if it has any."""
     about, choices = metadata.get("about", ""), metadata.get("choices")
     return f"{about} ({', '.join(map(str, choices))})" if about and choices else about

@@ -67,10 +67,10 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
     data = PartyData(
         state.records,
         plan.info(party),
-        workshop=_work_dir(job, party, stage),
+        work_dir=_work_dir(job, party, stage),
         fingerprint=f"{digest} {state.fingerprint}",
         on_step=on_step,
-        vault=PrivateCache(data_directory(job.scenario.data_dir), party),
+        private_cache=PrivateCache(data_directory(job.scenario.data_dir), party),
     )
     start = time.monotonic()
     try:
@@ -81,7 +81,7 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
 
 @dataclass(frozen=True)
 class _PartyState:
-    """What a worker caches of a party between its requests."""
+    """The state of a party that a worker caches between requests."""
 
     records: Records
     key: NoiseKey

@@ -143,13 +143,13 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise UserError(f"{word!r} is not of the form key=value.")
-        place = values
+        target = values
         *outer, last = key.split(".")
         for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
                 raise UserError(f"{word!r}: {part!r} was given a value already.")
-        place[last] = _value(key, text)
+        target[last] = _value(key, text)
     return values
 
 

@@ -28,7 +28,7 @@ def number_of_classifiers(job: Job, is_model: bool) -> int:
 
 
 def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
-    """Everything released up to a stage as one set, or the last released model."""
+    """All releases up to a stage as one set, or the last released model."""
     run = RunDirectory(Path(job.out))
     outcome = run.releases.load(job.name, stage + 1)
     if isinstance(outcome, ReleasedModel):
@@ -38,7 +38,7 @@ def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
 
 
 def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
-    """Train a new classifier on everything released up to a stage and test it.
+    """Train a new classifier on all releases up to a stage and test it.
 
     The test data are those of all classes seen. A released model is tested instead, as it is.
 

@@ -1,7 +1,7 @@
 """A stage extension for scenarios whose users may have inverted images (`flip`).
 
 It estimates from the released images how many users have, calibrated on rehearsals with public
-data, and states the truth beside it, which only the simulation knows.
+data, and reports the true number beside it, which only the simulation has.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _STORED_SCENARIO = "world"  # its key in the text of a job
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a party or the server needs to know; nothing in it is private."""
+    """The complete description of a job for parties and server; nothing in it is private."""
 
     method: str
     settings: dict[str, Any]  # of the method

@@ -1,4 +1,4 @@
-"""The progress of a run: tiny files that parties write, and the display they are shown on.
+"""The progress of a run: tiny files written by parties, and their display.
 
 Nothing here decides anything: a run without progress gives the same result.
 """

@@ -53,7 +53,7 @@ class _StageEvaluation:
     extensions: dict[str, Future[dict[str, float]]]  # by name, those that apply
 
     def futures(self) -> list[Future[Any]]:
-        """All of them."""
+        """All evaluations of the stage."""
         return [*self.classifiers, self.quality, *self.extensions.values()]
 
 

@@ -12,7 +12,7 @@ from fedsynth.core.errors import UserError, unknown
 
 
 def scenario_folders() -> list[Path]:
-    """Where scenarios are looked for: here, then in the package, then beside plug-ins."""
+    """The folders in which scenarios are searched: here, the package, then beside plug-ins."""
     package = Path(__file__).parents[1]
     own = [Path("scenarios"), package.parent / "scenarios", package / "scenarios"]
     return [*own, *plugins.scenario_folders()]

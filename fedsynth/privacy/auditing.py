@@ -163,10 +163,10 @@ def fresh_party(
     names, counts = records.labels[:public_count].unique(return_counts=True)
     info = PartyInfo(0, public_count, dict(zip(names.tolist(), counts.tolist(), strict=True)))
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        home = Path(folder)
-        key = NoiseKey.of_owner(home, owner, noise_seed)
+        root = Path(folder)
+        key = NoiseKey.of_owner(root, owner, noise_seed)
         unlimited = Budget(math.inf, 1e-5)
-        ledger = Ledger(home / "ledger.jsonl", job="audit", party=0, budget=unlimited, key=key)
+        ledger = Ledger(root / "ledger.jsonl", job="audit", party=0, budget=unlimited, key=key)
         guard = Guard(
             plan=PartyPlan(0, public_count, disclosed()),
             stage=0,
@@ -175,4 +175,4 @@ def fresh_party(
             request_digest=Request().digest(),
             data_fingerprint="audit",
         )
-        yield guard, PartyData(records, info, workshop=home / "work", fingerprint="audit")
+        yield guard, PartyData(records, info, work_dir=root / "work", fingerprint="audit")

@@ -151,8 +151,8 @@ def _by_layers(
         if padding:
             x = torch.cat([x, x.new_zeros(padding, *x.shape[1:])])
             y = torch.cat([y, y.new_zeros(padding, *y.shape[1:])])
-        _, slope = loss_and_output_gradient(chain.forward(x), y, loss)
-        chain.backward(slope)
+        _, output_gradient = loss_and_output_gradient(chain.forward(x), y, loss)
+        chain.backward(output_gradient)
         with torch.no_grad():
             rows = chain.per_example_gradients()
             norms = torch.stack([r.squares() for r in rows]).sum(0).sqrt_()

@@ -42,7 +42,7 @@ class Sealed(Generic[T]):
 
 
 def open_for_guard(sealed: Sealed[T]) -> T:
-    """Open a sealed value. Only `privacy.guard` may; a test reads the sources."""
+    """Open a sealed value. Only `privacy.guard` may; a test on the sources enforces it."""
     return sealed._value
 
 
@@ -54,17 +54,17 @@ class PartyData:
         records: Records,
         info: PartyInfo,
         *,
-        workshop: Path,
+        work_dir: Path,
         fingerprint: str,
         on_step: Callable[[int, int], None] | None = None,
-        vault: PrivateCache | None = None,
+        private_cache: PrivateCache | None = None,
     ) -> None:
         self.records = Sealed(records)
         self.info = info
-        self._workshop = workshop
+        self._work_dir = work_dir
         self._fingerprint = fingerprint
         self._on_step = on_step
-        self.vault = vault  # for what outlives the run, where the party keeps anything that does
+        self.private_cache = private_cache  # outlives the run; None if the party keeps nothing
 
     def remember(self, key: str, compute: Callable[[Records], T]) -> Sealed[T]:
         """`records.map(compute)`, cached in this process for the next request.
@@ -74,11 +74,11 @@ class PartyData:
 
     def file(self, name: str) -> Path:
         """A path in the working directory, for state of this stage between requests."""
-        self._workshop.mkdir(parents=True, exist_ok=True)
-        return self._workshop / name
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+        return self._work_dir / name
 
     def rounds(self, n: int, state: dict[str, Any], name: str = "party") -> Iterator[int]:
         """Yield 0..n-1 of a long local computation with checkpoints of `state` in the working
         directory; after a crash, continue from the last one."""
-        path = self._workshop / f"{name}.checkpoint"
+        path = self._work_dir / f"{name}.checkpoint"
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)

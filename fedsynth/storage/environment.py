@@ -1,4 +1,4 @@
-"""What a run ran on and with: versions, machine and command, and nothing that names a person.
+"""The environment of a run: versions, machine and command, without personal data.
 
 Host names, user names and absolute paths stay out, because run directories are made to be shared.
 """
@@ -79,7 +79,7 @@ def gpu_names() -> list[str]:
 def git_commit() -> dict[str, Any] | None:
     """The commit this code was run from and whether it was changed; None outside a checkout."""
     package = Path(__file__).resolve().parents[1]
-    # A package installed inside somebody else's repository is not tracked by it.
+    # A package installed inside another repository is not tracked by it.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(package, "rev-parse", "HEAD")

@@ -29,7 +29,7 @@ def test_what_a_party_remembers_is_computed_once_a_key_and_stays_sealed(tmp_path
 
     assert isinstance(home.remember("a", count), Sealed)
     again = PartyData(
-        home.records.map(lambda r: r)._value, home.info, workshop=tmp_path, fingerprint="other"
+        home.records.map(lambda r: r)._value, home.info, work_dir=tmp_path, fingerprint="other"
     )
     again.remember("a", count)
     assert len(computed) == 1

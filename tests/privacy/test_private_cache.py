@@ -20,15 +20,18 @@ def files(top: Path) -> list[Path]:
 
 
 def test_what_depends_on_the_same_is_made_once_and_what_does_not_anew(tmp_path):
-    assert PrivateCache(tmp_path, 0).recall((b"a", b"bc"), lambda: b"first") == b"first"
-    assert PrivateCache(tmp_path, 0).recall((b"a", b"bc"), never) == b"first"
-    assert PrivateCache(tmp_path, 0).recall((b"ab", b"c"), lambda: b"other") == b"other"
-    assert PrivateCache(tmp_path, 1).recall((b"a", b"bc"), lambda: b"another's") == b"another's"
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"a", b"bc"), lambda: b"first") == b"first"
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"a", b"bc"), never) == b"first"
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"ab", b"c"), lambda: b"other") == b"other"
+    assert (
+        PrivateCache(tmp_path, 1).get_or_compute((b"a", b"bc"), lambda: b"another's")
+        == b"another's"
+    )
 
 
 def test_folders_are_the_owners_alone_and_names_differ_between_vaults(tmp_path):
     for place in ("x", "y"):
-        PrivateCache(tmp_path / place, 3).recall((b"records",), lambda: b"critic")
+        PrivateCache(tmp_path / place, 3).get_or_compute((b"records",), lambda: b"critic")
         for folder in (FOLDER, f"{FOLDER}/party-3"):
             assert (tmp_path / place / folder).stat().st_mode & 0o777 == 0o700
     (first,), (second,) = files(tmp_path / "x"), files(tmp_path / "y")
@@ -38,18 +41,18 @@ def test_folders_are_the_owners_alone_and_names_differ_between_vaults(tmp_path):
 def test_a_folder_that_was_open_is_closed(tmp_path):
     folder = tmp_path / FOLDER / "party-0"
     folder.mkdir(parents=True, mode=0o755)
-    PrivateCache(tmp_path, 0).recall((b"a",), lambda: b"x")
+    PrivateCache(tmp_path, 0).get_or_compute((b"a",), lambda: b"x")
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None])
 def test_a_damaged_file_counts_as_none(tmp_path, damage):
-    PrivateCache(tmp_path, 0).recall((b"a",), lambda: b"right")
+    PrivateCache(tmp_path, 0).get_or_compute((b"a",), lambda: b"right")
     (file,) = files(tmp_path)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + b"?" if damage is None else damage)
-    assert PrivateCache(tmp_path, 0).recall((b"a",), lambda: b"again") == b"again"
-    assert PrivateCache(tmp_path, 0).recall((b"a",), never) == b"again"
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"a",), lambda: b"again") == b"again"
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"a",), never) == b"again"
 
 
 def test_a_failed_computation_leaves_nothing(tmp_path):
@@ -57,14 +60,14 @@ def test_a_failed_computation_leaves_nothing(tmp_path):
         raise OSError("in the middle")
 
     with pytest.raises(OSError, match="in the middle"):
-        PrivateCache(tmp_path, 0).recall((b"a",), fail)
-    assert PrivateCache(tmp_path, 0).recall((b"a",), lambda: b"x") == b"x"
+        PrivateCache(tmp_path, 0).get_or_compute((b"a",), fail)
+    assert PrivateCache(tmp_path, 0).get_or_compute((b"a",), lambda: b"x") == b"x"
 
 
 def test_where_nothing_can_be_kept_it_is_computed(tmp_path):
     (tmp_path / FOLDER).write_text("a file is in the way")
     for made in (b"one", b"two"):
-        assert PrivateCache(tmp_path, 0).recall((b"a",), lambda made=made: made) == made
+        assert PrivateCache(tmp_path, 0).get_or_compute((b"a",), lambda made=made: made) == made
 
 
 def test_who_comes_second_waits_for_the_first(tmp_path):
@@ -77,12 +80,12 @@ def test_who_comes_second_waits_for_the_first(tmp_path):
 
     found: list[bytes] = []
     first = threading.Thread(
-        target=lambda: found.append(PrivateCache(tmp_path, 0).recall((b"a",), slow))
+        target=lambda: found.append(PrivateCache(tmp_path, 0).get_or_compute((b"a",), slow))
     )
     first.start()
     assert begun.wait(20)
     second = threading.Thread(
-        target=lambda: found.append(PrivateCache(tmp_path, 0).recall((b"a",), never))
+        target=lambda: found.append(PrivateCache(tmp_path, 0).get_or_compute((b"a",), never))
     )
     second.start()
     go.set()

@@ -21,7 +21,7 @@ def records(n: int, seed: int = 0) -> Records:
 
 
 def private(data: Records, path) -> PartyData:
-    return PartyData(data, PartyInfo(0, len(data.labels), {0: 1}), workshop=path, fingerprint="x")
+    return PartyData(data, PartyInfo(0, len(data.labels), {0: 1}), work_dir=path, fingerprint="x")
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 7), st.data())

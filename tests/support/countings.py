@@ -1,4 +1,4 @@
-"""Events and texts that tests of several rooms share."""
+"""Events and texts shared by the tests of several packages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def sgd(q: float, sigma: float, steps: int) -> DpEvent:
 
 
 def printed(text: str) -> Any:
-    """What rounds to this text, with room for a last digit that was cut instead of rounded."""
+    """The interval that rounds to this text, also if its last digit was truncated."""
     last_digit = 10.0 ** int(Decimal(text).as_tuple().exponent)
     return pytest.approx(float(text), rel=0, abs=last_digit)

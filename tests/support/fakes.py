@@ -23,7 +23,7 @@ from fedsynth.engine.server_app import Ask, StageCallback
 
 
 def answer(job: str, party: int, stage: int, request: Request) -> Release:
-    """Noise keyed by job, party, stage and round, added to what the curator sent; or a mishap."""
+    """Noise keyed by job, party, stage and round, added to the server's arrays; or a fault."""
     options = json.loads(job)
     if (instead := _mishap(options, party)) is not None:
         return instead
@@ -48,7 +48,7 @@ def answer(job: str, party: int, stage: int, request: Request) -> Release:
 
 
 def _mishap(options: dict, party: int) -> Any:
-    """What goes wrong in this party, if anything: {"mishap": {"2": "hang"}}."""
+    """The fault of this party, if any: {"mishap": {"2": "hang"}}."""
     what = options.get("mishap", {}).get(str(party))
     if what == "hang":
         time.sleep(600)
@@ -89,13 +89,13 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 @dataclass
 class Stage:
-    """An engine, and the part its curator plays in the next run."""
+    """An engine, and the function that its server runs next."""
 
     engine: Engine
     parts: dict[str, Callable[[Ask], None]]
 
     def play(self, part: Callable[[Ask], None], parties: int = 4, **options: Any) -> None:
-        """Run `part(ask)` as the curator."""
+        """Run `part(ask)` as the server."""
         name = f"part {len(self.parts)}"
         self.parts[name] = part
         self.engine.run(json.dumps({"seed": 1, "part": name, **options}), parties)

@@ -48,6 +48,6 @@ def records(n: int, seed: int = 0) -> Records:
 
 
 def private(data: Records, path: Path) -> PartyData:
-    """What the party of the guard holds, with a workshop at `path`."""
+    """The data of the guard's party, with the working directory `path`."""
     info = PartyInfo(0, len(data.labels), dict.fromkeys(data.labels.unique().tolist(), 1))
-    return PartyData(data, info, workshop=path, fingerprint="f")
+    return PartyData(data, info, work_dir=path, fingerprint="f")

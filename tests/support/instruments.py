@@ -1,4 +1,4 @@
-"""What is built into a run to watch its mechanisms, and to end it at a chosen moment."""
+"""Instruments that record the mechanisms of a run, or end it at a chosen moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW = 12  # records in a sample, so that the many calls stay cheap
 
 
 class Transcript:
-    """What the mechanisms of a run add noise to and what comes out, by the purpose of the noise."""
+    """The inputs and outputs of the mechanisms of a run, by the purpose of the noise."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before: dict[object, list[torch.Tensor]] = {}

@@ -1,4 +1,4 @@
-"""Made-up users, some of whom are hard to read: what the tests of who takes part share."""
+"""Virtual users, some hard to classify, for the tests of client selection."""
 
 from __future__ import annotations
 

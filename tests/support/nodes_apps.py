@@ -1,4 +1,4 @@
-"""The fake method as apps for real nodes: the curator writes down what it heard."""
+"""The fake method as apps for real nodes: the server writes the answers to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a test waits for what a free machine does in so many seconds."""
+"""The time limit of a test for work that takes this many seconds on an idle machine."""
 
 from __future__ import annotations
 

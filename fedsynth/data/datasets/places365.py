@@ -65,10 +65,10 @@ def places365(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.n
     """The images of the chosen categories, in the order of the published list."""
     folder = _folder(data_dir)
     names, labels = listed(split, folder)
-    for place in FOLDERS[split]:
-        if (folder / place).is_dir():
+    for name in FOLDERS[split]:
+        if (folder / name).is_dir():
             target = folder / "decoded" / f"places365-{split}"
-            return decoded(target, ImageArchive(folder / place), names, SIDE), labels
+            return decoded(target, ImageArchive(folder / name), names, SIDE), labels
     raise UserError(_advice(folder, " and ".join(FOLDERS[split])))
 
 

@@ -91,7 +91,7 @@ def worker_spawner(
     answer: Callable[..., Any], num_cpus: float, num_gpus: float
 ) -> Callable[[], Any]:
     """Return a function that starts one more worker with its share of the machine."""
-    make_remote: Any = ray.remote  # its stubs do not know concurrency groups
+    make_remote: Any = ray.remote  # its stubs lack concurrency groups
     options = make_remote(concurrency_groups={"watch": 1})(RayWorker).options(
         num_cpus=num_cpus, num_gpus=num_gpus
     )

@@ -286,8 +286,8 @@ class RayPool:
         if answer is None and worker.ready_at is not None:
             answer = next((call for call in self._answers if self._may_move(call)), None)
         running = sum(w.call is not None and not w.call.parties for w in self._workers)
-        room = self.size if self._running_jobs == 0 else max(1, self.size - 1)
-        if self._functions and running < room and (answer is None or not worker.ran_function):
+        limit = self.size if self._running_jobs == 0 else max(1, self.size - 1)
+        if self._functions and running < limit and (answer is None or not worker.ran_function):
             return self._functions.popleft()
         if answer is not None:
             self._answers.remove(answer)

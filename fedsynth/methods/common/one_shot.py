@@ -1,8 +1,8 @@
 """One-shot releases: one request per stage, a synthetic set from each party, joined by the server.
 
-`OneShotMethod` holds all that these methods have in common. A method of this shape says what a
-party spends (`party_plan`) and which set it releases (`synthesize`). `NonPrivateReference` is the
-same for references that disclose their records at infinite cost.
+`OneShotMethod` has the common parts of these methods. A method of this kind defines the spending of
+a party (`party_plan`) and the set that it releases (`synthesize`). `NonPrivateReference` is
+the same for references that disclose their records at infinite cost.
 """
 
 from __future__ import annotations

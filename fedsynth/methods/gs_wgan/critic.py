@@ -170,9 +170,9 @@ class StoredCritic:
             self.critic.restore(self._read(self._state))
             return
         cfg = self.critic.cfg
-        if cfg.keep and cfg.warm_steps and self._private.vault is not None:
+        if cfg.keep and cfg.warm_steps and self._private.private_cache is not None:
             depends_on = self.critic.depends_on(records)
-            stored = self._private.vault.recall(
+            stored = self._private.private_cache.get_or_compute(
                 depends_on, lambda: state_to_bytes(self._warmed_up(records))
             )
             self.critic.restore(state_from_bytes(stored))

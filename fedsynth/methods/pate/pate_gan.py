@@ -12,8 +12,8 @@ is charged, whatever the votes: one record changes one teacher's vote on each im
 of m images move by at most sqrt(m).
 
 Departures. A teacher votes "real" with the probability that it assigns to an image, by public
-randomness: the counts then tell more than those of yes-or-no votes. Latents and labels of generated
-images are public randomness too, not taken from the teachers' records.
+randomness: the counts then reveal more than those of yes-or-no votes. Latents and labels of
+generated images are public randomness too, not taken from the teachers' records.
 
 On images this is known to stall: all generated images are voted fake, from which the generator
 learns nothing (GS-WGAN's authors give no number; DataLens's give .42 and .67 on MNIST).

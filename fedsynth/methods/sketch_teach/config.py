@@ -166,7 +166,7 @@ class ReleaseParameters:
             stage: The stage, of which the data and the classes count.
             budget: The budget of each party.
             records: The public number of records in a sum.
-            noise_terms: How many times a sum contains the noise of one party.
+            noise_terms: The number of times that a sum contains the noise of one party.
 
         Raises:
             UserError: sketch_teach cannot release such data.

@@ -206,7 +206,7 @@ def _records(stage: Stage) -> int:
 
 
 def _noise_terms(cfg: SketchTeachJointConfig, stage: Stage) -> int:
-    """How many times a sum over parties contains the noise of one party."""
+    """The number of times that a sum over parties contains the noise of one party."""
     return len(stage.parties) if cfg.placement == NoisePlacement.PARTY else 1
 
 

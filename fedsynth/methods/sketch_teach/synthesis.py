@@ -116,7 +116,7 @@ class SetSynthesizer:
             parameters: The numbers of this release.
             data: The public facts of the data.
             models: The model of each class.
-            earlier: Images of other classes, from which the head must tell these classes.
+            earlier: Images of other classes, from which the head must distinguish these classes.
             key: The key of the public randomness.
             device: The device to compute on.
         """

@@ -41,8 +41,8 @@ def morlet(scale: int, orientation: int, side: int = SIDE) -> torch.Tensor:
     """
     angle = math.pi * orientation / ORIENTATIONS
     width, frequency = _WIDTH * 2**scale, _FREQUENCY / 2**scale
-    places = torch.arange(-2 * side, 2 * side, dtype=torch.float64)
-    y, x = torch.meshgrid(places, places, indexing="ij")
+    pixels = torch.arange(-2 * side, 2 * side, dtype=torch.float64)
+    y, x = torch.meshgrid(pixels, pixels, indexing="ij")
     along = x * math.cos(angle) + y * math.sin(angle)
     across = y * math.cos(angle) - x * math.sin(angle)
     envelope = torch.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * width**2))

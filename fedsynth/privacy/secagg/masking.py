@@ -32,10 +32,10 @@ def flat(arrays: Arrays) -> np.ndarray:
 
 def unflat(total: np.ndarray, like: Arrays) -> dict[str, torch.Tensor]:
     """The arrays again, in the form of `like`."""
-    found, place = {}, 0
+    arrays, start = {}, 0
     for name in sorted(like):
-        end = place + like[name].numel()
-        values = torch.from_numpy(total[place:end].view(np.int64).copy())
-        found[name] = values.reshape(like[name].shape)
-        place = end
-    return {name: found[name] for name in like}
+        end = start + like[name].numel()
+        values = torch.from_numpy(total[start:end].view(np.int64).copy())
+        arrays[name] = values.reshape(like[name].shape)
+        start = end
+    return {name: arrays[name] for name in like}

@@ -60,7 +60,7 @@ def secure_sum(
         kind: str, arrays: Mapping[int, Arrays], more: Scalars | None = None
     ) -> list[Release]:
         numbers = {"session": session, "question": digest, **(more or {})}
-        return ask({p: Request(kind, question.round, mine, numbers) for p, mine in arrays.items()})
+        return ask({p: Request(kind, question.round, own, numbers) for p, own in arrays.items()})
 
     answers = stage(SETUP, {p: {} for p in who}, {"threshold": near.threshold})
     public = {a.party: (_bytes(a.arrays[_KINDS[0]]), _bytes(a.arrays[_KINDS[1]])) for a in answers}

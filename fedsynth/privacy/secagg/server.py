@@ -22,24 +22,24 @@ class NeighbourGraph:
     """The public graph of parties that share keys; each party is its own neighbour."""
 
     of: Mapping[int, tuple[int, ...]]
-    threshold: int  # shares that open a secret: more than half, so that no two sets can
+    threshold: int  # shares that reveal a secret: more than half, so two disjoint sets cannot
 
     @staticmethod
     def choose(parties: Sequence[int], at_least: int, rng: np.random.Generator) -> NeighbourGraph:
-        """All of up to 20 parties; of more, a ring in random order, each with the next ones on both
-        sides, three times the binary logarithm of the number of parties in all."""
+        """The complete graph of up to 20 parties. Beyond that, a ring in random order in which each
+        party has its nearest ones on both sides as neighbours, 3 log2(parties) in all."""
         count = len(parties)
         if count <= 20:
-            everyone = tuple(sorted(parties))
+            all_parties = tuple(sorted(parties))
             most = max(2, count // 2 + 1, min(2 * count // 3 + 1, at_least))
-            return NeighbourGraph(dict.fromkeys(everyone, everyone), most)
+            return NeighbourGraph(dict.fromkeys(all_parties, all_parties), most)
         side = int(np.ceil(1.5 * np.log2(count)))
         order = rng.permutation(np.array(sorted(parties)))
         near = {
             int(party): tuple(
-                sorted(int(order[(place + k) % count]) for k in range(-side, side + 1))
+                sorted(int(order[(position + k) % count]) for k in range(-side, side + 1))
             )
-            for place, party in enumerate(order)
+            for position, party in enumerate(order)
         }
         return NeighbourGraph(near, 2 * (2 * side + 1) // 3 + 1)
 
@@ -84,7 +84,7 @@ def unmasked(
 def _secret(
     party: int, seed: bool, given: Mapping[int, Mapping[int, tuple[bool, bytes]]], threshold: int
 ) -> bytes:
-    shares = [mine[party][1] for mine in given.values() if party in mine and mine[party][0] == seed]
+    shares = [by[party][1] for by in given.values() if party in by and by[party][0] == seed]
     if len(shares) < threshold:
         raise UserError(
             f"the masks of party {party} cannot be taken off the sum: {len(shares)} of its "

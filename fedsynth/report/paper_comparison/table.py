@@ -91,9 +91,9 @@ def _columns(
         "inception_score": ("none", ""),
         "fid": ("none", ""),
     }
-    for metric, place in names.items():
-        if place and metric in wide:
-            columns.append((*place, metric, wide[metric].dropna()))
+    for metric, protocol_and_classifier in names.items():
+        if protocol_and_classifier and metric in wide:
+            columns.append((*protocol_and_classifier, metric, wide[metric].dropna()))
     return [column for column in columns if len(column[3].dropna())]
 
 

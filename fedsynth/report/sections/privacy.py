@@ -40,7 +40,7 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Spending:
-    """What the parties spend under one method and budget."""
+    """The spending of the parties under one method and budget."""
 
     summary: str
     table: Table

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def party_data(path: Path) -> PartyData:
     images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
     info = PartyInfo(0, 6, {0: 2, 1: 2, 2: 2})
-    return PartyData(Records(images, torch.arange(6) % 3), info, workshop=path, fingerprint="x")
+    return PartyData(Records(images, torch.arange(6) % 3), info, work_dir=path, fingerprint="x")
 
 
 def test_a_party_stores_features_under_their_digest_and_refuses_unknown_ones(
@@ -71,7 +71,7 @@ def test_refusing_a_malformed_query_does_not_depend_on_the_records(
     for name, labels in (("without", torch.arange(6)), ("with", torch.full((6,), 9))):
         images = torch.randint(0, 256, (6, 1, 28, 28), dtype=torch.uint8)
         info = PartyInfo(0, 6, dict.fromkeys(range(10), 1))
-        party = PartyData(Records(images, labels), info, workshop=tmp_path, fingerprint="x")
+        party = PartyData(Records(images, labels), info, work_dir=tmp_path, fingerprint="x")
         party_guard = guard(tmp_path / name, plan=plan.of(0), budget=job.budget)
         ctx = PartyContext(job.config, plan, party, party_guard)
         with pytest.raises(UserError, match="radii"):

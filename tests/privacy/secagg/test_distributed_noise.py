@@ -142,7 +142,7 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
             noise_multiplier=2.0,
             sampling_rates={0: 1.0},
         )
-        data = PartyData(records, info, workshop=tmp_path, fingerprint="x")
+        data = PartyData(records, info, work_dir=tmp_path, fingerprint="x")
         (sums,) = guard.apply(mechanism, data, noise_at=NoisePlacement.DISTRIBUTED)
         release = guard.release({"sums": sums})
         assert release.only_in_sum
