@@ -155,9 +155,9 @@ def test_the_table_names_a_command_that_can_be_given_again(tmp_path: Path) -> No
 def test_the_paper_preset_is_the_whole_study() -> None:
     config = resolve(parse_overrides(["scenario=sketch_study", "preset=paper"]))
     assert config.run.epsilon == (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-    assert (len(config.run.seed), config.evaluation.runs) == (5, 3)
+    assert (len(config.run.seed), config.evaluation.repetitions) == (5, 3)
     laptop = resolve(parse_overrides(["scenario=sketch_study"]))
-    assert (len(laptop.run.seed), laptop.evaluation.runs) == (5, 3)
+    assert (len(laptop.run.seed), laptop.evaluation.repetitions) == (5, 3)
     assert laptop.run.epsilon == (1.0, 10.0)
     whole = config.methods["sketch_teach"]
     assert isinstance(whole, SketchTeachConfig)
