@@ -6,9 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-import tiny_data as tiny
 import torch
-from torch.nn import functional
 
 from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
@@ -17,7 +15,6 @@ from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import shapes
 from fedsynth.data.fetch import fetch as sources
 from fedsynth.data.fetch import known_files as files
-from fedsynth.data.formats import idx
 from fedsynth.data.tables import table_info
 
 # Their published constants are not the moments of all pixels: see their files.
@@ -149,65 +146,10 @@ def test_a_table_holds_numbers_from_0_to_1_only(registry, value):
         datasets.load("new", "train")
 
 
-def test_idx_files_are_read_as_they_are_defined():
-    name = "train-images-idx3-ubyte"
-    images = idx.parse_images(tiny.CONTENT[name])
-    assert images.shape == (6, 1, 2, 2)
-    for i, row, column in [(0, 0, 0), (0, 1, 0), (5, 1, 1)]:
-        assert images[i, 0, row, column] == tiny.CONTENT[name][16 + 4 * i + 2 * row + column]
-    labels = idx.parse_labels(tiny.CONTENT["train-labels-idx1-ubyte"])
-    assert labels.tolist() == [0, 1, 2, 0, 1, 2]
-    for parse, content in [
-        (idx.parse_images, tiny.idx_labels(20)),
-        (idx.parse_labels, tiny.idx_images(3, 0)),
-        (idx.parse_images, tiny.CONTENT[name][:-1]),
-        (idx.parse_labels, tiny.idx_labels(5) + b"x"),
-    ]:
-        with pytest.raises(UserError, match="not an IDX file"):
-            parse(content)
-
-
-# --- the made-up shapes --------------------------------------------------------------------------
-
-
 def test_made_data_say_that_they_are_made():
     for known in map(datasets.find, datasets.names()):
         assert known.made == ("made-up" in known.about)
     assert datasets.find("shapes").made
-
-
-def test_shapes_are_the_same_every_time_and_no_image_comes_twice():
-    first, labels = shapes.shapes("train", None)
-    np.random.seed(5)
-    torch.manual_seed(5)
-    again, same = shapes.shapes("train", None)
-    assert (first == again).all()
-    assert (labels == same).all()
-    every = np.concatenate([first, shapes.shapes("test", None)[0]]).reshape(-1, 28 * 28)
-    assert len(np.unique(every, axis=0)) == len(every)
-
-
-def test_shapes_can_be_learned_but_not_by_the_nearest_mean():
-    torch.set_num_threads(1)
-    (x, y), (x_test, y_test) = datasets.load("shapes", "train"), datasets.load("shapes", "test")
-    x, x_test = x.float() / 255, x_test.float() / 255
-    means = torch.stack([x[y == c].mean(0) for c in range(10)])
-    nearest = torch.cdist(x_test.flatten(1), means.flatten(1)).argmin(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = torch.nn.Sequential(
-            torch.nn.Conv2d(1, 16, 5, 2), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 5, 2),
-            torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(512, 10),
-        )  # fmt: skip
-        optimiser = torch.optim.Adam(net.parameters(), 2e-3)
-        for _ in range(6):
-            for batch in torch.randperm(len(x)).split(50):
-                optimiser.zero_grad()
-                functional.cross_entropy(net(x[batch]), y[batch]).backward()
-                optimiser.step()
-        learned = (net(x_test).argmax(1) == y_test).float().mean().item()
-    assert learned > 0.9
-    assert (nearest == y_test).float().mean() < learned - 0.05
 
 
 def test_the_examples_in_the_docstrings():

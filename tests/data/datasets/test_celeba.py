@@ -1,22 +1,21 @@
-"""CelebA and Places365: their readers on a few pictures in just the published form, and the array
-they are decoded into."""
+"""CelebA from a few images in the published layout, and the cache of decoded images."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import shutil
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from image_files import write_image, write_list
 from PIL import Image
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
-from fedsynth.data.cache import images as decoded
-from fedsynth.data.datasets import celeba, places365
+from fedsynth.data.cache import images as image_cache
+from fedsynth.data.datasets import celeba
 
 NAMES = ("Bald", "Black_Hair", "Blond_Hair", "Brown_Hair", "Male")
 FACES = {  # part, attributes
@@ -30,37 +29,17 @@ FACES = {  # part, attributes
 }
 
 
-def picture(path, number, size=(178, 218)):
-    """A smooth picture in the colour of its number."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = np.linspace(0, 60, size[1])[:, None, None]
-    pixels = rows + np.array([30 * number % 190, 15 * number, 100])[None, None] * np.ones(
-        (1, size[0], 1)
-    )
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=95)
-
-
-def known(monkeypatch, module, name, place, text):
-    """Write a list and make its hash the published one."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
-    md5 = hashlib.md5(text.encode()).hexdigest()
-    if name:
-        monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), md5=md5))
-    return md5
-
-
 @pytest.fixture
 def faces(monkeypatch, tmp_path):
     """Seven faces in torchvision's layout."""
     folder = tmp_path / "celeba"
     lines = [f"{name} {' '.join(f'{v:2d}' for v in values)}" for name, (_, values) in FACES.items()]
     text = "\n".join([str(len(FACES)), " ".join(NAMES) + " ", *lines, ""])
-    known(monkeypatch, celeba, "ATTRIBUTES", folder / "list_attr_celeba.txt", text)
+    write_list(monkeypatch, celeba, "ATTRIBUTES", folder / "list_attr_celeba.txt", text)
     parts = "".join(f"{name} {part}\n" for name, (part, _) in FACES.items())
-    known(monkeypatch, celeba, "PARTITION", folder / "list_eval_partition.txt", parts)
+    write_list(monkeypatch, celeba, "PARTITION", folder / "list_eval_partition.txt", parts)
     for number, name in enumerate(FACES):
-        picture(folder / "img_align_celeba" / name, number)
+        write_image(folder / "img_align_celeba" / name, number)
     old = datasets.find("celeba_gender")
     small = dataclasses.replace(old, train=(2, 2), test=(1, 1))
     monkeypatch.setitem(datasets._registry, "celeba_gender", small)
@@ -112,14 +91,14 @@ def test_pictures_are_decoded_once_and_then_mapped(faces, monkeypatch):
         raise AssertionError("decoded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoded, "_decode", refuse)
+        patch.setattr(image_cache, "_decode", refuse)
         images, _ = datasets.find("celeba_gender").reader("train", faces.parent)
         assert isinstance(images, np.memmap)
         images[0] = 0  # copy on write: nobody else sees it
         again = datasets.load("celeba_gender", "train", faces.parent)[0]
         assert torch.equal(again, first)
     (faces / "decoded" / "celeba_gender-train" / "made-from.json").write_text("of something else")
-    monkeypatch.setattr(decoded, "_decode", refuse)
+    monkeypatch.setattr(image_cache, "_decode", refuse)
     with pytest.raises(AssertionError, match="decoded again"):
         datasets.load("celeba_gender", "train", faces.parent)
 
@@ -166,35 +145,3 @@ def test_what_to_put_where_is_told_where_there_is_nothing(name, tmp_path):
         datasets.load(name, "train", tmp_path)
     for words in (str(tmp_path), "torchvision.datasets", "data=made_colour"):
         assert words in str(told.value)
-
-
-@pytest.fixture
-def scenes(monkeypatch, tmp_path):
-    """One picture of each chosen category, and one of another, in torchvision's layout."""
-    folder = tmp_path / "places365"
-    chosen = [name for names in places365.CLASSES.values() for name in names]
-    categories = ["/a/airfield", *chosen]
-    text = "".join(f"{name} {number}\n" for number, name in enumerate(categories))
-    known(monkeypatch, places365, "CATEGORIES", folder / "categories_places365.txt", text)
-    lists, entries = {}, {}
-    entries["train"] = [f"{name}/00000001.jpg" for name in categories]
-    entries["test"] = [f"Places365_val_{number:08d}.jpg" for number in range(len(categories))]
-    for split, place in (("train", "data_256_standard"), ("test", "val_large")):
-        old = places365.LISTS[split]
-        lines = "".join(f"{name} {number}\n" for number, name in enumerate(entries[split]))
-        md5 = known(monkeypatch, places365, "", folder / old.name, lines)
-        lists[split] = dataclasses.replace(old, md5=md5)
-        for number, name in enumerate(entries[split]):
-            picture(folder / place / name.lstrip("/"), number, (80, 70))
-    monkeypatch.setattr(places365, "LISTS", lists)
-    return folder
-
-
-def test_scenes_of_the_chosen_categories_are_three_classes(scenes):
-    for split in datasets.SPLITS:
-        images, labels = datasets.load("places365", split, scenes.parent)
-        assert labels.tolist() == [0] * 8 + [1] * 8 + [2] * 8
-        assert images.shape == (24, 3, 64, 64)
-        assert datasets.find("places365").class_counts(split, scenes.parent) == (8, 8, 8)
-    red = images[:, 0].float().mean((1, 2))
-    assert abs(red[0] - (30 + 30)) < 3, "the first is the picture of number 1"
