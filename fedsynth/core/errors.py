@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MAX_LISTED = 160  # characters of a list of names in a message
+LISTS = {"method": "fedsynth list methods", "data set": "fedsynth list data"}
+
 
 class UserError(Exception):
     """An error that the user can correct; `run.main` prints it as one message."""
@@ -16,7 +19,21 @@ def nearest(name: object, allowed: Iterable[object]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def unknown(kind: str, name: object, allowed: Iterable[object]) -> UserError:
-    """The error for an unknown name: the name, the allowed names and the nearest of them."""
-    names = sorted(str(a) for a in allowed)
-    return UserError(f"unknown {kind} {name!r}.{nearest(name, names)} Allowed: {', '.join(names)}.")
+def allowed(names: Iterable[object], command: str = "") -> str:
+    """A sentence with the names that are allowed: the first ones of a long list, and the command
+    that shows all of them."""
+    shown: list[str] = []
+    every = [str(name) for name in names]
+    for name in every:
+        if shown and len(", ".join([*shown, name])) > MAX_LISTED:
+            rest = f"`{command}` lists all {len(every)}" if command else f"{len(every)} in all"
+            return f"Allowed: {', '.join(shown)}, ... ({rest})."
+        shown.append(name)
+    return f"Allowed: {', '.join(shown)}."
+
+
+def unknown(kind: str, name: object, names: Iterable[object]) -> UserError:
+    """The error for an unknown name: the name, the nearest one, and what is allowed."""
+    every = sorted(str(a) for a in names)
+    command = LISTS.get(kind, "")
+    return UserError(f"unknown {kind} {name!r}.{nearest(name, every)} {allowed(every, command)}")

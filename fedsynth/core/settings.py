@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fedsynth.core.errors import UserError, nearest
+from fedsynth.core.errors import UserError, allowed, nearest
 
 C = TypeVar("C")
 
@@ -56,10 +56,8 @@ def build(cls: type[C], values: Mapping[str, Any], path: str = "") -> C:
     hints = typing.get_type_hints(cls)
     for name in values:
         if name not in fields:
-            raise UserError(
-                f"unknown key '{prefix}{name}'.{nearest(name, fields)} "
-                f"Allowed: {', '.join(prefix + n for n in fields)}."
-            )
+            names = allowed([prefix + n for n in fields], f"fedsynth help {path or 'keys'}")
+            raise UserError(f"unknown key '{prefix}{name}'.{nearest(name, fields)} {names}")
     made = {}
     for name, value in values.items():
         made[name] = convert(value, hints[name], prefix + name)
@@ -150,9 +148,8 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
             continue
         choices = limits.get("choices")
         if choices is not None and item not in choices:
-            allowed = ", ".join(str(c) for c in choices)
             raise UserError(
-                f"{key}={item!r} is unknown.{nearest(item, choices)} Allowed: {allowed}."
+                f"{key}={item!r} is unknown.{nearest(item, choices)} {allowed(choices)}"
             )
         if limits.get("finite") and isinstance(item, float) and math.isinf(item):
             raise UserError(f"{key}={item!r} must be a finite number.")

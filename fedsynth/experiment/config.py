@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import yaml
 
 from fedsynth.core.enums import Unit
-from fedsynth.core.errors import UserError, nearest, unknown
+from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, setting
 from fedsynth.core.types import Budget
@@ -257,8 +257,8 @@ def check_layer(layer: Mapping[str, Any], methods: Collection[str] | None = None
         if key not in (*RUN_KEYS, *SCENARIO_KEYS, "evaluation") and not is_method(key):
             keys, names = sorted([*RUN_KEYS, *SCENARIO_KEYS, "evaluation"]), method_names()
             raise UserError(
-                f"unknown key {key!r}.{nearest(key, [*keys, *names])} Allowed: {', '.join(keys)}, "
-                f"and a method's keys as METHOD.KEY for {', '.join(names)}."
+                f"unknown key {key!r}.{nearest(key, [*keys, *names])} A method's keys are written "
+                f"METHOD.KEY. {allowed(keys, 'fedsynth help keys')}"
             )
     build(RunConfig, {k: v for k, v in layer.items() if k in RUN_KEYS})
     build(ScenarioConfig, {k: v for k, v in layer.items() if k in SCENARIO_KEYS})
