@@ -113,7 +113,10 @@ def test_what_is_named_twice_is_one_job():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["metod=psg"], r"unknown key 'metod'\. Did you mean 'method'\? Allowed: .*epsilon.*"),
+        (
+            ["metod=psg"],
+            r"unknown key 'metod'\. Did you mean 'method'\?.*Allowed: .*epsilon.*fedsynth help keys",
+        ),
         (["psg.spcc=2"], r"unknown key 'psg\.spcc'\. Did you mean 'spc'\? Allowed: psg\.spc"),
         (["method=ldpdc", "psg.spcc=2"], r"unknown key 'psg\.spcc'"),
         (["pgs.spc=2"], r"unknown key 'pgs'\. Did you mean 'psg'"),
