@@ -100,10 +100,14 @@ def _opacus_hooks(model):
     )  # fmt: skip
     criterion = torch.nn.CrossEntropyLoss()
 
+    return _opacus_step(hooked, optimizer, criterion, optimizer.clip_and_accumulate)
+
+
+def _opacus_step(hooked, optimizer, criterion, accumulate):
     def step(x, y):
         optimizer.zero_grad()
         criterion(hooked(x), y).backward()
-        optimizer.clip_and_accumulate()
+        accumulate()
         return [p.summed_grad for p in hooked.parameters()]
 
     return step
@@ -126,13 +130,7 @@ def _opacus_ghost(model):
         hooked, optimizer, torch.nn.CrossEntropyLoss(), loss_reduction="mean"
     )
 
-    def step(x, y):
-        optimizer.zero_grad()
-        criterion(hooked(x), y).backward()
-        optimizer.accumulate()
-        return [p.summed_grad for p in hooked.parameters()]
-
-    return step
+    return _opacus_step(hooked, optimizer, criterion, optimizer.accumulate)
 
 
 def _naive(model, images, labels, clip: bool):

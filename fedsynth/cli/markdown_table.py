@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.classifier_tables import by_classifier, by_quality
 from fedsynth.report.classifier_tables import markdown as listing_markdown
@@ -29,17 +29,17 @@ def results_table(rows: Sequence[SummaryRow]) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table of each run named."""
-    try:
-        for word in sys.argv[1:] if words is None else words:
-            metrics = frame(RunDirectory.read(word).metrics())
-            print(results_table(summarise(metrics)))
-            for listing in (by_classifier(metrics), by_quality(metrics)):
-                if listing:
-                    print(f"\n{listing_markdown(listing)}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    runs = sys.argv[1:] if words is None else words
+    return exit_code(lambda: _print_tables(runs))
+
+
+def _print_tables(runs: Sequence[str]) -> None:
+    for run in runs:
+        metrics = frame(RunDirectory.read(run).metrics())
+        print(results_table(summarise(metrics)))
+        for listing in (by_classifier(metrics), by_quality(metrics)):
+            if listing:
+                print(f"\n{listing_markdown(listing)}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 MAX_LISTED = 160  # characters of a list of names in a message
 LISTS = {"method": "fedsynth list methods", "data set": "fedsynth list data"}
@@ -37,3 +38,13 @@ def unknown(kind: str, name: object, names: Iterable[object]) -> UserError:
     every = sorted(str(a) for a in names)
     command = LISTS.get(kind, "")
     return UserError(f"unknown {kind} {name!r}.{nearest(name, every)} {allowed(every, command)}")
+
+
+def exit_code(command: Callable[[], object]) -> int:
+    """Run a command and return its exit code: 0, or 2 after a `UserError`, which is printed."""
+    try:
+        command()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -27,7 +27,6 @@ class Engine(ABC):
 
     workers: int
 
-    @abstractmethod
     def run(
         self,
         job: str,
@@ -48,6 +47,11 @@ class Engine(ABC):
         Raises:
             Exception: Whatever the server's side of the job raises.
         """
+        self._run(job, parties, sticky, on_stage)
+
+    @abstractmethod
+    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
+        """See `run`."""
 
     @abstractmethod
     def submit(

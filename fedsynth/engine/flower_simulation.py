@@ -21,7 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedsynth.core.errors import UserError
 from fedsynth.engine.base import Engine, Handlers, run_here
 from fedsynth.engine.client_app import make_client_app
-from fedsynth.engine.server_app import StageCallback, ignore_stage, make_server_app
+from fedsynth.engine.server_app import StageCallback, make_server_app
 
 
 class FlowerEngine(Engine):
@@ -35,15 +35,7 @@ class FlowerEngine(Engine):
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
         self._turn = threading.Lock()
 
-    def run(
-        self,
-        job: str,
-        parties: int,
-        *,
-        sticky: bool = False,
-        on_stage: StageCallback = ignore_stage,
-    ) -> None:
-        """See `Engine.run`."""
+    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
         with self._turn:
             config = WithConfig({"job": job, "parties": parties, "timeout": self._handlers.timeout})
             simulate(

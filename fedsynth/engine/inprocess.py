@@ -12,7 +12,7 @@ from flwr.app import Message
 from fedsynth.engine.base import Engine, Handlers, run_here
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.local_grid import LocalGrid, PartyHost, serve_on_grid
-from fedsynth.engine.server_app import StageCallback, ignore_stage
+from fedsynth.engine.server_app import StageCallback
 
 
 class InProcessEngine(Engine):
@@ -25,15 +25,7 @@ class InProcessEngine(Engine):
         self._host = PartyHost(make_client_app(handlers.answer))
         self._turn = threading.RLock()
 
-    def run(
-        self,
-        job: str,
-        parties: int,
-        *,
-        sticky: bool = False,
-        on_stage: StageCallback = ignore_stage,
-    ) -> None:
-        """See `Engine.run`."""
+    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
         grid = InProcessGrid(job, parties, self._host, self._turn)
         serve_on_grid(self._handlers, grid, on_stage)
 

@@ -61,7 +61,6 @@ class DPMix(OneShotMethod[DPMixConfig]):
     source = "Lee et al. 2019, Synthesizing Differentially Private Datasets using Random Mixing"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = DPMixConfig
-    presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
     def request(self, ctx: ServerContext[DPMixConfig]) -> Request:
         return Request()  # DPMix has no public randomness

@@ -29,7 +29,6 @@ class UpperBound(NonPrivateReference[UpperBoundConfig]):
     summary = "NOT private: the real records of all stages so far, as the bound to compare with"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     Config = UpperBoundConfig
-    presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
     def request(self, ctx: ServerContext[UpperBoundConfig]) -> Request:
         return Request()

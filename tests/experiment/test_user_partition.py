@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from made_users import forget
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
@@ -37,15 +38,6 @@ def people(monkeypatch):
         owners=UserIndex(lambda *_: made(), lambda *_: made().counts(2)),
     )  # fmt: skip
     monkeypatch.setitem(datasets._registry, "made_people", known)
-
-    def forget():
-        for cached in (
-            user_partition._counts,
-            user_partition._selected,
-            scenario_stages,
-            party_records,
-        ):
-            cached.cache_clear()
 
     forget()
     yield ScenarioConfig(data="made_people", partition="users", parties=7, stages="together")

@@ -32,7 +32,7 @@ def made() -> UserRecords:
 
 
 def forget() -> None:
-    """Forget what a process keeps of its users."""
+    """Clear what a process caches of its users."""
     for cached in (
         user_partition._counts,
         user_partition._selected,

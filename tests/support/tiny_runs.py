@@ -44,17 +44,21 @@ SHRINK: Mapping[str, Any] = {
     "features": 16,
 }
 
+_TEACHERS = {
+    "teachers": 120,
+    "batch": 3,
+    "channels": 1,
+    "hidden": 4,
+    "latent": 3,
+    "generator_hidden": 4,
+    "generator_channels": 2,
+}
+
 # The other settings that make single methods tiny.
 TINY: Mapping[str, Mapping[str, Any]] = {
     "datalens": {
-        "teachers": 120,
+        **_TEACHERS,
         "entries": 20,
-        "batch": 3,
-        "channels": 1,
-        "hidden": 4,
-        "latent": 3,
-        "generator_hidden": 4,
-        "generator_channels": 2,
         "sketch_rows": 3,
         "sketch_columns": 50,
         "teacher_steps": 2,
@@ -70,15 +74,9 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "dp_ntk": {"hidden": 5},
     "dp_sinkhorn": {"depth": 8, "images": 6, "learning_rate": 0.001},
     "g_pate": {
-        "teachers": 120,
+        **_TEACHERS,
         "projections": 3,
         "bins": 4,
-        "batch": 3,
-        "channels": 1,
-        "hidden": 4,
-        "latent": 3,
-        "generator_hidden": 4,
-        "generator_channels": 2,
         "threshold": 0.1,
         "rounds": 3,
         "pretraining": 3,

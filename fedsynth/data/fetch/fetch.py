@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.errors import UserError, exit_code, unknown
 from fedsynth.data.fetch import registries
 from fedsynth.data.fetch.known_files import (
     FILE_SETS,
@@ -227,15 +227,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="+", metavar="name", help=" or ".join(FILE_SETS))
     parser.add_argument("--data-dir", help=f"default: ${VARIABLE}, else {data_directory()}")
     options = parser.parse_args(arguments)
-    try:
-        for name in options.names:
-            folder = fetch(name, options.data_dir, lambda line: print(line, file=sys.stderr))
-            verify(name, options.data_dir)
-            print(folder)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(lambda: _fetch_all(options.names, options.data_dir))
+
+
+def _fetch_all(names: Sequence[str], data_dir: str | None) -> None:
+    for name in names:
+        folder = fetch(name, data_dir, lambda line: print(line, file=sys.stderr))
+        verify(name, data_dir)
+        print(folder)
 
 
 if __name__ == "__main__":

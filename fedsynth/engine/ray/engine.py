@@ -13,7 +13,7 @@ from fedsynth.engine.messages import PartyFailed
 from fedsynth.engine.ray.cluster import RaySession
 from fedsynth.engine.ray.grid import RayGrid, submit_function, worker_spawner
 from fedsynth.engine.ray.pool import RayPool
-from fedsynth.engine.server_app import StageCallback, ignore_stage
+from fedsynth.engine.server_app import StageCallback
 
 _LOG_SECONDS = 1.5  # the time that a party's own log needs to reach this terminal
 
@@ -42,15 +42,7 @@ class RayEngine(Engine):
             self._session.close()
             raise
 
-    def run(
-        self,
-        job: str,
-        parties: int,
-        *,
-        sticky: bool = False,
-        on_stage: StageCallback = ignore_stage,
-    ) -> None:
-        """See `Engine.run`."""
+    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
         grid = RayGrid(job, parties, self._pool, sticky or self._sticky)
         try:
             with self._pool.running_job():

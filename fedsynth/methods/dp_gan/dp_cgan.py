@@ -85,11 +85,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     source = "Torkzadehmahani et al. 2019, DP-CGAN"
     Config = DPCGANConfig
     paper_convention = "rdp_classic"
-    presets = {
-        "smoke": {"steps": 300, "spc": 200},
-        "laptop": {"steps": 5000, "spc": 1000},
-        "paper": {},
-    }
+    presets = {"smoke": {"steps": 300, "spc": 200}, "laptop": {"steps": 5000, "spc": 1000}}
 
     def plan(self, cfg: DPCGANConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(

@@ -83,7 +83,6 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     presets = {
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
         "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "learning_rate": 5e-4},
-        "paper": {},
     }
 
     def plan(self, cfg: DPGANConfig, stage: Stage, budget: Budget) -> Plan:

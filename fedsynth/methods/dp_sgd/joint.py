@@ -39,7 +39,6 @@ class DPSGDJoint(JointMethod[DPSGDJointConfig]):
     presets = {
         "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
         "laptop": {"width": 32, "epochs": 2, "learning_rate": 1.0},
-        "paper": {},
     }
 
     def inherits(self, cfg: DPSGDJointConfig) -> bool:

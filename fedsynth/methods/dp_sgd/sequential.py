@@ -37,7 +37,6 @@ class DPSGD(Method[DPSGDConfig]):
     presets = {
         "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
         "laptop": {"width": 32, "epochs": 1, "learning_rate": 1.0},
-        "paper": {},
     }
 
     def inherits(self, cfg: DPSGDConfig) -> bool:

@@ -52,7 +52,6 @@ class LDPDC(OneShotMethod[LDPDCConfig]):
     kinds = (DataKind.IMAGE, DataKind.TABLE)
     assumes = (PARTY_CLASS_COUNTS,)
     Config = LDPDCConfig
-    presets = {"smoke": {}, "laptop": {}, "paper": {}}
 
     def request(self, ctx: ServerContext[LDPDCConfig]) -> Request:
         return Request()  # LDPDC has no public randomness

@@ -60,7 +60,6 @@ class NDPDC(OneShotMethod[NDPDCConfig]):
     presets = {
         "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 20},
         "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 400},
-        "paper": {},
     }
 
     def check(self, cfg: NDPDCConfig, data: DatasetInfo) -> None:

@@ -48,7 +48,6 @@ class DM(NonPrivateReference[DMConfig]):
     presets = {
         "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 10, "batch": 64},
         "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 300, "batch": 64},
-        "paper": {},
     }
 
     def check(self, cfg: DMConfig, data: DatasetInfo) -> None:

@@ -67,11 +67,7 @@ class GSWGAN(Method[GSWGANConfig]):
     Config = GSWGANConfig
     paper_convention = "wor_bound"
     units = tuple(Unit)
-    presets = {
-        "smoke": {**LAPTOP, "subsets": 40, "steps": 4, "spc": 200},
-        "laptop": LAPTOP,
-        "paper": {},
-    }  # fmt: skip
+    presets = {"smoke": {**LAPTOP, "subsets": 40, "steps": 4, "spc": 200}, "laptop": LAPTOP}
 
     def plan(self, cfg: GSWGANConfig, stage: Stage, budget: Budget) -> Plan:
         classes, shape = len(stage.classes), stage.data.shape

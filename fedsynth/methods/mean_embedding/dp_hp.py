@@ -98,7 +98,6 @@ class DPHP(EmbeddingMethod[DPHPConfig]):
     presets = {
         "smoke": {"order": 10, "product_order": 10, "pairs": 50, "spc": 200, "steps": 250},
         "laptop": {"order": 10, "product_order": 10, "pairs": 200, "spc": 1000, "steps": 1000},
-        "paper": {},
     }
 
     def width(self, cfg: DPHPConfig, data: DatasetInfo) -> int:

@@ -127,8 +127,4 @@ class DPMERF(FourierEmbedding[DPMERFConfig]):
     summary = "A generator trained on one noised mean of random Fourier features"
     source = "Harder et al. 2021, DP-MERF"
     Config = DPMERFConfig
-    presets = {
-        "smoke": {"spc": 200, "steps": 250},
-        "laptop": {"spc": 1000, "steps": 1000},
-        "paper": {},
-    }
+    presets = {"smoke": {"spc": 200, "steps": 250}, "laptop": {"spc": 1000, "steps": 1000}}

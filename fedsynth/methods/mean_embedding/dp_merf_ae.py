@@ -92,7 +92,6 @@ class DPMERFAE(Method[DPMERFAEConfig]):
     presets = {
         "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_learning_rate": 0.01},
         "laptop": {"spc": 1000, "steps": 1000, "ae_steps": 300, "ae_learning_rate": 0.01},
-        "paper": {},
     }
 
     def plan(self, cfg: DPMERFAEConfig, stage: Stage, budget: Budget) -> Plan:

@@ -68,7 +68,6 @@ class DPNTK(EmbeddingMethod[DPNTKConfig]):
     presets = {
         "smoke": {"hidden": 50, "spc": 200, "steps": 250},
         "laptop": {"hidden": 100, "spc": 1000, "steps": 1000},
-        "paper": {},
     }
 
     def width(self, cfg: DPNTKConfig, data: DatasetInfo) -> int:

@@ -118,7 +118,6 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
     presets = {
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},
         "laptop": {"teachers": 200, "rounds": 300, "spc": 1000},
-        "paper": {},
     }
 
     def plan(self, cfg: PateGANConfig, stage: Stage, budget: Budget) -> Plan:

@@ -51,11 +51,7 @@ class PSGJoint(JointMethod[PSGJointConfig]):
     summary = "Joint PSG: one set, matched to the sum of all parties' noised gradients"
     source = "this project, after Chen et al. 2022"
     Config = PSGJointConfig
-    presets = {
-        "smoke": {**LAPTOP, "runs": 2},
-        "laptop": {**LAPTOP, "runs": 15},
-        "paper": {},
-    }
+    presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 15}}
 
     def inherits(self, cfg: PSGJointConfig) -> bool:
         return cfg.inner_set == "all"

@@ -44,11 +44,7 @@ class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
     summary = "NOT private: PSG's loop on exact gradients, to separate the loop from the noise"
     source = "Zhao et al. 2021, as the non-private case of Chen et al. 2022"
     Config = GradientMatchingConfig
-    presets = {
-        "smoke": {**LAPTOP, "runs": 2},
-        "laptop": {**LAPTOP, "runs": 8},
-        "paper": {},
-    }
+    presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 8}}
 
     def inherits(self, cfg: GradientMatchingConfig) -> bool:
         return cfg.inner_set == "all"

@@ -91,7 +91,6 @@ class PSGPrior(PrivateSetGeneration[PSGPriorConfig]):
     presets = {
         "smoke": {**LAPTOP_PRIOR, "runs": 3, "updates": 3},
         "laptop": {**LAPTOP_PRIOR, "runs": 20},
-        "paper": {},
     }
 
     def check(self, cfg: PSGPriorConfig, data: DatasetInfo) -> None:

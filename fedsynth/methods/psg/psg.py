@@ -100,8 +100,4 @@ class PSG(PrivateSetGeneration[PSGConfig]):
     summary = "Private set generation: each party matches images to its clipped, noised gradients"
     source = "Chen et al. 2022, Private Set Generation with Discriminative Information"
     Config = PSGConfig
-    presets = {
-        "smoke": {**LAPTOP, "runs": 2},
-        "laptop": {**LAPTOP, "runs": 15},
-        "paper": {},
-    }
+    presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 15}}

@@ -85,7 +85,6 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
     presets = {
         "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "learning_rate": 1e-3},
         "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "learning_rate": 1e-4},
-        "paper": {},
     }
 
     def check(self, cfg: DPSinkhornConfig, data: DatasetInfo) -> None:

@@ -68,7 +68,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
     source = "this project"
     Config = SketchTeachJointConfig
     paper_convention = "pld"
-    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP}
 
     def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)

@@ -55,7 +55,7 @@ class SketchTeach(Method[SketchTeachConfig]):
     source = "this project"
     Config = SketchTeachConfig
     paper_convention = "pld"
-    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP}
 
     def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)

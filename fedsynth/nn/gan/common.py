@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.types import DatasetInfo, Shape
 
@@ -40,3 +41,20 @@ def with_labels(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
 def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     """The channels of each position scaled to mean square one."""
     return x * torch.rsqrt(x.square().mean(1, keepdim=True) + eps)
+
+
+def require_quarters(shape: Shape) -> None:
+    """Refuse images that a generator cannot draw by doubling their sides twice."""
+    _, height, width = shape
+    if height % 4 or width % 4:
+        raise UserError(
+            f"this generator doubles the sides of an image twice, so they must be multiples of "
+            f"4, not {height}x{width}."
+        )
+
+
+def require_side_28_or_32(shape: Shape, generator: str) -> None:
+    """Refuse images that a generator cannot draw by doubling 4x4 pixels three times."""
+    _, height, width = shape
+    if height != width or height not in (28, 32):
+        raise UserError(f"{generator} draws images of 28 or 32 pixels, not {height}x{width}.")

@@ -6,9 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.types import Shape
-from fedsynth.nn.gan.common import pixel_norm, with_labels
+from fedsynth.nn.gan.common import (
+    pixel_norm,
+    require_quarters,
+    require_side_28_or_32,
+    with_labels,
+)
 
 
 class ConvCondGen(nn.Module):
@@ -22,11 +26,7 @@ class ConvCondGen(nn.Module):
     def __init__(self, latent_size: int = 5, classes: int = 10, shape: Shape = (1, 28, 28)) -> None:
         super().__init__()
         channels, height, width = shape
-        if height % 4 or width % 4:
-            raise UserError(
-                f"this generator doubles the sides of an image twice, so they must be multiples of "
-                f"4, not {height}x{width}."
-            )
+        require_quarters(shape)
         self.classes = classes
         self.start = (16, height // 4, width // 4)
         pixels = 16 * (height // 4) * (width // 4)
@@ -60,11 +60,8 @@ class PriorGenerator(nn.Module):
         self, latent_size: int = 10, classes: int = 10, shape: Shape = (1, 28, 28), depth: int = 256
     ) -> None:
         super().__init__()
-        channels, height, width = shape
-        if height != width or height not in (28, 32):
-            raise UserError(
-                f"the generator prior draws images of 28 or 32 pixels, not {height}x{width}."
-            )
+        channels, height, _ = shape
+        require_side_28_or_32(shape, "the generator prior")
         self.classes = classes
         self.crop = 7 if height == 28 else 8
         self.start = (depth, 4, 4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.types import Shape
+from fedsynth.nn.gan.common import require_quarters
 
 EMBEDDING = 8  # length of the embedding of a label
 
@@ -24,11 +24,7 @@ class DeconvGenerator(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, width = shape
-        if height % 4 or width % 4:
-            raise UserError(
-                f"this generator doubles the sides of an image twice, so they must be multiples of "
-                f"4, not {height}x{width}."
-            )
+        require_quarters(shape)
         self.embedding = nn.Embedding(classes, EMBEDDING)
         halved, quarter = max(1, depth // 2), max(1, depth // 4)
         self.layers = nn.Sequential(

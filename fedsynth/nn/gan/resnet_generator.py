@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.types import Shape
-from fedsynth.nn.gan.common import pixel_norm, with_labels
+from fedsynth.nn.gan.common import pixel_norm, require_side_28_or_32, with_labels
 from fedsynth.nn.gan.spectral_norm import SpectralConv2d, SpectralLinear
 
 _EPS = 1e-10
@@ -26,11 +25,8 @@ class ResNetGenerator(nn.Module):
         self, latent_size: int = 10, classes: int = 10, shape: Shape = (1, 28, 28), depth: int = 256
     ) -> None:
         super().__init__()
-        channels, height, width = shape
-        if height != width or height not in (28, 32):
-            raise UserError(
-                f"the residual generator draws images of 28 or 32 pixels, not {height}x{width}."
-            )
+        channels, height, _ = shape
+        require_side_28_or_32(shape, "the residual generator")
         self.classes, self.side = classes, height
         self.start = (depth, 4, 4)
         self.dense = SpectralLinear(latent_size + classes, depth * 4 * 4)

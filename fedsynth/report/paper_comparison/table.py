@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
@@ -221,18 +221,17 @@ def main(words: Sequence[str] | None = None) -> int:
     if not arguments or {"-h", "--help"} & set(arguments):
         print("Usage: python -m fedsynth.report.paper_comparison.table RUN [RUN ...]")
         return 0 if arguments else 2
-    try:
-        for word in arguments:
-            run = RunDirectory.read(word)
-            if not run.metrics():
-                raise UserError(f"{word} has no numbers yet: its metrics.csv is missing or empty.")
-            if len(arguments) > 1:
-                print(f"# {word}\n")
-            print(markdown(compare_run(run), run.read_config()))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(lambda: _print_comparisons(arguments))
+
+
+def _print_comparisons(names: Sequence[str]) -> None:
+    for name in names:
+        run = RunDirectory.read(name)
+        if not run.metrics():
+            raise UserError(f"{name} has no numbers yet: its metrics.csv is missing or empty.")
+        if len(names) > 1:
+            print(f"# {name}\n")
+        print(markdown(compare_run(run), run.read_config()))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from cached import cleared
 
 from fedsynth.data import registry as datasets
 from fedsynth.data.datasets import mnist_virtual
@@ -12,15 +13,9 @@ from fedsynth.data.datasets import mnist_virtual
 @pytest.fixture
 def shapes_as_mnist(monkeypatch):
     """`shapes` in place of MNIST."""
-
-    def clear():
-        for cached in ("_dealt", "_virtual", "_virtual_test"):
-            getattr(mnist_virtual, cached).cache_clear()
-
     monkeypatch.setattr(mnist_virtual, "PUBLISHED", datasets.find("shapes"))
-    clear()
-    yield
-    clear()
+    with cleared(mnist_virtual, "_dealt", "_virtual", "_virtual_test"):
+        yield
 
 
 @pytest.mark.usefixtures("shapes_as_mnist")

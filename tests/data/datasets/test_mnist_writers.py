@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cached import cleared
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
@@ -20,15 +21,9 @@ SHARED = Path(__file__).parents[4] / "shared" / "data"
 @pytest.fixture
 def shapes_as_mnist(monkeypatch):
     """The made-up shapes stand where MNIST stands."""
-
-    def forget():
-        for cached in ("writers", "_by_writer", "_unavailable"):
-            getattr(mnist_writers, cached).cache_clear()
-
     monkeypatch.setattr(mnist_writers, "PUBLISHED", datasets.find("shapes"))
-    forget()
-    yield
-    forget()
+    with cleared(mnist_writers, "writers", "_by_writer", "_unavailable"):
+        yield
 
 
 def labels_file(writers):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from naive import clipped_rows
 
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
@@ -32,14 +33,11 @@ def naive_step(number, optimiser, images, *, target, scale, bound):
     """The specification, line by line."""
     net = make_convnet(CFG.width, FACTS, 1, *KEY, "network", number)
     generator = torch_generator(*KEY, "augmentation", number)
-    draws = [draw_dsa(generator, protocol("D").strategy(FACTS)) for _ in CLASSES]
+    draws = [draw_dsa(generator, protocol("D").augmentations(FACTS)) for _ in CLASSES]
     loss = torch.zeros(())
     for row, params in enumerate(draws):
         part = images[row * CFG.spc : (row + 1) * CFG.spc]
-        features = net.embed(apply_dsa(part, params))
-        if bound is not None:
-            norms = features.detach().norm(dim=1, keepdim=True)
-            features = features * (bound / norms).clamp(max=1.0)
+        features = clipped_rows(net.embed(apply_dsa(part, params)), bound)
         loss = loss + ((scale[row] * features.sum(0) - target[row]) ** 2).sum()
     optimiser.zero_grad()
     loss.backward()

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from naive import clipped_rows
 
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import build
@@ -35,10 +36,7 @@ def test_matching_is_the_naive_loop(bound):
     scale = torch.tensor([2.0, 0.5])
     for number in range(5):
         target = torch.randn((2, CFG.linear), generator=torch.Generator().manual_seed(number))
-        features = naive_layer(number)(rows.flatten(1))
-        if bound is not None:
-            norms = features.detach().norm(dim=1, keepdim=True)
-            features = features * (bound / norms).clamp(max=1.0)
+        features = clipped_rows(naive_layer(number)(rows.flatten(1)), bound)
         sums = features.view(2, CFG.spc, -1).sum(1)
         optimiser.zero_grad()
         (((scale[:, None] * sums) - target) ** 2).sum().backward()

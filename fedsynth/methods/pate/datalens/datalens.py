@@ -65,7 +65,7 @@ class DataLens(Method[DataLensConfig]):
     paper_convention = CONVENTION
     units = (Unit.RECORD, Unit.USER)
     keeps_state = True
-    presets = {"smoke": SMOKE, "laptop": LAPTOP, "paper": {}}
+    presets = {"smoke": SMOKE, "laptop": LAPTOP}
 
     def plan(self, cfg: DataLensConfig, stage: Stage, budget: Budget) -> Plan:
         parameters = DataLensParameters.of(cfg, stage, budget)

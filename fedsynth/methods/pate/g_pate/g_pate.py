@@ -50,11 +50,7 @@ class GPate(Method[GPateConfig]):
     Config = GPateConfig
     paper_convention = "rdp_classic_199"
     keeps_state = True
-    presets = {
-        "smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200},
-        "laptop": LAPTOP,
-        "paper": {},
-    }  # fmt: skip
+    presets = {"smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200}, "laptop": LAPTOP}
 
     def plan(self, cfg: GPateConfig, stage: Stage, budget: Budget) -> Plan:
         parameters = GPateParameters.of(cfg, stage, budget)
