@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,14 +65,27 @@ class Engine(ABC):
         """Stop everything this engine started. Safe to repeat."""
 
 
-def run_here(function: Callable[..., Any], *arguments: Any) -> concurrent.futures.Future[Any]:
-    """Run a function before returning; its result or exception as a future."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    try:
-        future.set_result(function(*arguments))
-    except Exception as error:
-        future.set_exception(error)
-    return future
+class SerialEngine(Engine):
+    """An engine that runs submitted functions in this process, one at a time, before it returns."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._turn = threading.RLock()
+
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> concurrent.futures.Future[Any]:
+        """See `Engine.submit`."""
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        with self._turn:
+            try:
+                future.set_result(function(*arguments))
+            except Exception as error:
+                future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """See `Engine.close`."""
 
 
 def require_gpus(wanted: float, existing: float, where: str) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import copy
 import logging
 import math
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 from flwr.app import Context, Message
@@ -19,21 +16,20 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 
 from fedsynth.core.errors import UserError
-from fedsynth.engine.base import Engine, Handlers, run_here
+from fedsynth.engine.base import Handlers, SerialEngine
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.server_app import StageCallback, make_server_app
 
 
-class FlowerEngine(Engine):
+class FlowerEngine(SerialEngine):
     """Flower's own simulation, one job at a time; it starts and stops Ray for each of them.
 
     Submitted functions run in this process."""
 
     def __init__(self, handlers: Handlers, workers: int, num_cpus: float, num_gpus: float) -> None:
-        self._handlers = handlers
+        super().__init__(handlers)
         self.workers = workers
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-        self._turn = threading.Lock()
 
     def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
         with self._turn:
@@ -46,16 +42,6 @@ class FlowerEngine(Engine):
                 workers=self.workers,
                 **self._resources,
             )
-
-    def submit(
-        self, function: Callable[..., Any], *arguments: Any
-    ) -> concurrent.futures.Future[Any]:
-        """See `Engine.submit`."""
-        with self._turn:
-            return run_here(function, *arguments)
-
-    def close(self) -> None:
-        """See `Engine.close`."""
 
 
 @dataclass(frozen=True)

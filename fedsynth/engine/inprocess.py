@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from flwr.app import Message
 
-from fedsynth.engine.base import Engine, Handlers, run_here
+from fedsynth.engine.base import Handlers, SerialEngine
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.local_grid import LocalGrid, PartyHost, serve_on_grid
 from fedsynth.engine.server_app import StageCallback
 
 
-class InProcessEngine(Engine):
+class InProcessEngine(SerialEngine):
     """Parties answer in turn. `submit` runs a function before it returns."""
 
     workers = 1
 
     def __init__(self, handlers: Handlers) -> None:
-        self._handlers = handlers
+        super().__init__(handlers)
         self._host = PartyHost(make_client_app(handlers.answer))
-        self._turn = threading.RLock()
 
     def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
         grid = InProcessGrid(job, parties, self._host, self._turn)
         serve_on_grid(self._handlers, grid, on_stage)
-
-    def submit(
-        self, function: Callable[..., Any], *arguments: Any
-    ) -> concurrent.futures.Future[Any]:
-        """See `Engine.submit`."""
-        with self._turn:
-            return run_here(function, *arguments)
-
-    def close(self) -> None:
-        """See `Engine.close`."""
 
 
 class InProcessGrid(LocalGrid):

@@ -7,11 +7,50 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedsynth.privacy.grid import FINENESS, MAX_SCALE, FixedPointGrid, add_noise, noised
+from fedsynth.core.errors import UserError
+from fedsynth.privacy.grid import (
+    FINENESS,
+    MAX_SCALE,
+    MAX_STEPS,
+    FixedPointGrid,
+    add_noise,
+    noised,
+)
 from fedsynth.privacy.noise import NoiseKey
 
 KEY = NoiseKey.from_seed(11, "party 0")
+bounds = st.floats(1e-3, 1e3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(bounds, st.integers(1, 400), st.integers(0, 10**6), st.floats(0, 1))
+def test_a_record_moves_what_is_placed_by_no_more_than_the_grid_says(bound, numbers, seed, share):
+    """The worst case is a record whose every coordinate crosses the middle between two steps."""
+    grid = FixedPointGrid.of(bound, numbers)
+    assert math.log2(grid.step).is_integer()
+    assert bound < grid.bound <= bound * (1 + 1 / FINENESS)
+    rng = np.random.default_rng(seed)
+    before = torch.from_numpy(rng.integers(-1000, 1000, numbers) + 0.5 - 1e-9) * grid.step
+    move = torch.from_numpy(np.full(numbers, 1e-8) + share * rng.normal(size=numbers) * 1e9)
+    move = move * grid.step
+    move = move * min(1.0, bound / float(move.norm()))
+    moved = (grid.place(before + move) - grid.place(before)).double() * grid.step
+    assert float(moved.norm()) <= grid.bound * (1 + 1e-12)
+
+
+def test_reading_gives_back_what_was_placed():
+    values = torch.tensor([1.25, -3.5, 0.0, 1e-9, 7.7])
+    grid = FixedPointGrid.of(1.0, 5)
+    assert (grid.read(grid.place(values)) - values).abs().max() <= grid.step / 2
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 2.0 * MAX_STEPS])
+def test_numbers_that_cannot_be_added_up_are_refused(wrong):
+    with pytest.raises(UserError, match="is not sent"):
+        FixedPointGrid(1.0, 1.0).place(torch.tensor([0.0, wrong], dtype=torch.float64))
 
 
 def test_the_result_is_the_sum_plus_noise_of_the_stated_scale():

@@ -10,23 +10,14 @@ import pytest
 
 from fedsynth.core.errors import UserError
 from fedsynth.storage import files
-from fedsynth.storage.files import (
-    atomic_file,
-    atomic_write,
-    disk_errors,
-    durable_append,
-    make_directories,
-    remove_directories,
-    write_file,
-)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
     path = tmp_path / "state"
-    atomic_write(path, b"old")
+    files.atomic_write(path, b"old")
 
     def write_half() -> None:
-        with atomic_file(path) as file:
+        with files.atomic_file(path) as file:
             file.write(b"half")
             raise ZeroDivisionError
 
@@ -39,21 +30,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
 def test_the_replaced_file_is_kept_where_this_is_asked_for(tmp_path):
     path, previous = tmp_path / "state", tmp_path / "state.previous"
     for text in (b"first", b"second"):
-        with atomic_file(path, previous=previous) as file:
+        with files.atomic_file(path, previous=previous) as file:
             file.write(text)
     assert (path.read_bytes(), previous.read_bytes()) == (b"second", b"first")
 
 
 def test_permissions_hold_from_the_first_byte(tmp_path):
     path = tmp_path / "noise.key"
-    with atomic_file(path, mode=0o600) as file:
+    with files.atomic_file(path, mode=0o600) as file:
         assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_an_append_that_fails_leaves_the_former_length(tmp_path, monkeypatch):
     path = tmp_path / "ledger"
-    durable_append(path, b"one\n")
+    files.durable_append(path, b"one\n")
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -61,22 +52,22 @@ def test_an_append_that_fails_leaves_the_former_length(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", full)
         with pytest.raises(OSError, match="full"):
-            durable_append(path, b"two\n")
+            files.durable_append(path, b"two\n")
     assert path.read_bytes() == b"one\n"
-    durable_append(path, b"three\n")
+    files.durable_append(path, b"three\n")
     assert path.read_bytes() == b"one\nthree\n"
 
 
 def test_folders_are_made_all_or_none_and_the_new_ones_are_named(tmp_path):
     inner = tmp_path / "a" / "b"
-    made = make_directories(inner)
+    made = files.make_directories(inner)
     assert made == [inner, tmp_path / "a"]
-    assert make_directories(inner) == []
+    assert files.make_directories(inner) == []
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
-        make_directories(tmp_path / "file")
+        files.make_directories(tmp_path / "file")
     (inner / "kept").write_bytes(b"")
-    remove_directories(made)
+    files.remove_directories(made)
     assert (inner / "kept").is_file()
 
 
@@ -90,7 +81,7 @@ def test_the_parents_that_were_made_go_again_when_one_cannot_be(tmp_path, monkey
 
     monkeypatch.setattr(files.Path, "mkdir", refuse)
     with pytest.raises(OSError, match="no"):
-        make_directories(tmp_path / "a" / "b" / "c")
+        files.make_directories(tmp_path / "a" / "b" / "c")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,12 +96,12 @@ def test_the_parents_that_were_made_go_again_when_one_cannot_be(tmp_path, monkey
 )
 def test_every_refusal_of_the_disk_is_one_error_with_advice(tmp_path, code, advice):
     message = rf"cannot write .*out: {advice}.*with out="
-    with pytest.raises(UserError, match=message), disk_errors(tmp_path / "out"):
+    with pytest.raises(UserError, match=message), files.disk_errors(tmp_path / "out"):
         raise OSError(code, os.strerror(code))
 
 
 def test_a_file_is_written_with_the_folders_it_needs(tmp_path):
-    path = write_file(tmp_path / "a" / "b.txt", b"text")
+    path = files.write_file(tmp_path / "a" / "b.txt", b"text")
     assert path.read_bytes() == b"text"
     with pytest.raises(UserError, match="a file is where a directory should be"):
-        write_file(path / "c", b"")
+        files.write_file(path / "c", b"")

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
 from fedsynth.core.enums import NoisePlacement
@@ -18,7 +16,7 @@ from fedsynth.core.types import Budget, PartyInfo
 from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
-from fedsynth.privacy.grid import FINENESS, FixedPointGrid
+from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger, read_entries
 from fedsynth.privacy.mechanisms.sums import ClassSums
@@ -29,31 +27,6 @@ from fedsynth.privacy.secagg.distributed_noise import add_share, weakened
 
 def stream(party: int):
     return NoiseKey.from_seed(5, f"party {party}").stream("noise")
-
-
-bounds = st.floats(1e-3, 1e3)
-
-
-@settings(max_examples=50, deadline=None)
-@given(bounds, st.integers(1, 400), st.integers(0, 10**6), st.floats(0, 1))
-def test_a_record_moves_what_is_placed_by_no_more_than_the_grid_says(bound, numbers, seed, share):
-    """The worst case is a record whose every coordinate crosses the middle between two steps."""
-    grid = FixedPointGrid.of(bound, numbers)
-    assert math.log2(grid.step).is_integer()
-    assert bound < grid.bound <= bound * (1 + 1 / FINENESS)
-    rng = np.random.default_rng(seed)
-    before = torch.from_numpy(rng.integers(-1000, 1000, numbers) + 0.5 - 1e-9) * grid.step
-    move = torch.from_numpy(np.full(numbers, 1e-8) + share * rng.normal(size=numbers) * 1e9)
-    move = move * grid.step
-    move = move * min(1.0, bound / float(move.norm()))
-    moved = (grid.place(before + move) - grid.place(before)).double() * grid.step
-    assert float(moved.norm()) <= grid.bound * (1 + 1e-12)
-
-
-def test_reading_gives_back_what_was_placed():
-    values = torch.tensor([1.25, -3.5, 0.0, 1e-9, 7.7])
-    grid = FixedPointGrid.of(1.0, 5)
-    assert (grid.read(grid.place(values)) - values).abs().max() <= grid.step / 2
 
 
 @pytest.mark.parametrize("shares", [1, 3, 20])
