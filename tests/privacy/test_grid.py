@@ -78,7 +78,8 @@ def test_every_result_lies_on_the_grid():
 def test_large_noise_makes_the_grid_coarser_but_not_the_sensitivity_much_larger(noise_multiplier):
     grid = FixedPointGrid.of(0.1, 10_000, noise_multiplier)
     assert noise_multiplier * grid.bound / grid.step <= 2 * MAX_SCALE
-    assert 0.1 < grid.bound <= 0.1 * (1 + max(1 / FINENESS, 1e-2 * noise_multiplier / 2**33))
+    coarsening = 2 * noise_multiplier * math.sqrt(10_000) / MAX_SCALE
+    assert 0.1 < grid.bound <= 0.1 * (1 + max(1 / FINENESS, coarsening))
 
 
 def test_without_a_multiplier_nothing_is_added():
