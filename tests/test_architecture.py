@@ -18,8 +18,6 @@ CROSS_CUTTING = {
     "test_architecture.py": "the structure of the repository",
     "test_extension.py": "the README's examples",
     "test_faults.py": "whole runs with injected faults",
-    "data/datasets/test_picture_sets.py": "celeba and places365, which share their preparation",
-    "data/fetch/test_ways.py": "every source of one file: registry, mirror, directory",
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
     "methods/test_contract_privacy.py": "the privacy of every method",
@@ -30,12 +28,9 @@ CROSS_CUTTING = {
 }
 
 COVERED_ELSEWHERE = {
+    "data/cache/images.py": "data/datasets/test_celeba.py",
     "cli/launch.py": "cli/test_run.py",
-    "data/cache/images.py": "data/datasets/test_picture_sets.py",
     "data/cache/user_records.py": "data/formats/test_femnist.py",
-    "data/datasets/celeba.py": "data/datasets/test_picture_sets.py",
-    "data/datasets/shapes.py": "data/test_registry.py",
-    "data/fetch/known_files.py": "data/fetch/test_fetch.py",
     "engine/factory.py": "engine/test_server_app.py",
     "engine/ray/grid.py": "engine/ray/test_pool.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
@@ -43,9 +38,7 @@ COVERED_ELSEWHERE = {
     "experiment/server_session.py": "experiment/test_runner.py",
     "experiment/warnings.py": "experiment/test_experiment.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
-    "nn/ensembles/strided_conv.py": "nn/ensembles/test_teacher.py",
     "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
-    "nn/gan/mlp.py": "methods/dp_gan/test_dp_gan.py",
     "nn/per_example/fused_first_block.py": "nn/per_example/test_sequential.py",
     "nn/per_example/layers.py": "nn/per_example/test_sequential.py",
 }
