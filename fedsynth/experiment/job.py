@@ -15,7 +15,7 @@ from dp_accounting import DpEvent
 from fedsynth.core.enums import SecureSum
 from fedsynth.core.plan import Plan
 from fedsynth.core.plugins import load_file
-from fedsynth.core.settings import build, former_names
+from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.scenario import scenario_stages
@@ -26,8 +26,6 @@ from fedsynth.methods.registry import method as find_method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.storage.releases import release_name
 from fedsynth.storage.run_directory import SERVER
-
-_STORED_SCENARIO = "world"  # its key in the text of a job
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,7 @@ class Job:
 
     @functools.cached_property
     def _text(self) -> str:
-        return json.dumps(self._fields(), sort_keys=True)
-
-    def _fields(self) -> dict[str, Any]:
-        """All fields under their stored names."""
-        fields = dataclasses.asdict(self)
-        fields[_STORED_SCENARIO] = fields.pop("scenario")
-        return fields
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @staticmethod
     def parse(text: str) -> Job:
@@ -103,17 +95,12 @@ class Job:
         Paths and the kind of secure sum are not part of it. Of plug-in files it holds the content:
         a request that an edited file answers is another one and is charged anew, instead of drawing
         the same noise for another function."""
-        fields = self._fields()
+        fields = dataclasses.asdict(self)
         for name in ("out", "evaluation", "secure_sum"):
             fields.pop(name)
-        scenario = fields[_STORED_SCENARIO]
-        scenario.pop("data_dir")
+        fields["scenario"].pop("data_dir")
         if paths := fields.pop("plugins"):
             fields["plugins"] = [load_file(path).digest for path in paths]
-        former = {new: old for old, new in former_names(self.method_impl.Config).items()}
-        fields["settings"] = {former.get(k, k): v for k, v in fields["settings"].items()}
-        former = {new: old for old, new in former_names(ScenarioConfig).items()}
-        fields[_STORED_SCENARIO] = {former.get(k, k): v for k, v in scenario.items()}
         return json.dumps(fields, sort_keys=True)
 
     def party_folder(self, party: int) -> Path:
@@ -148,7 +135,7 @@ def _parse(text: str) -> Job:
     fields["plugins"] = tuple(fields["plugins"])
     load_plugins(fields["plugins"])
     fields["budget"] = Budget(**fields["budget"])
-    fields["scenario"] = ScenarioConfig(**fields.pop(_STORED_SCENARIO))
+    fields["scenario"] = ScenarioConfig(**fields["scenario"])
     fields["evaluation"] = EvaluationConfig(**fields["evaluation"])
     return Job(**fields)
 
