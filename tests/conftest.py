@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+import fakes
 import pytest
 
 from fedsynth.engine.base import Engine
@@ -25,8 +26,10 @@ def here() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def one_worker() -> Iterator[Engine]:
-    """Ray with one worker. It asks Ray for no CPU, so that other tests' workers are no trouble."""
+def one_worker(ray_stage: fakes.Stage) -> Iterator[Engine]:
+    """Ray with one worker. It asks Ray for no CPU, so that other tests' workers are no trouble.
+
+    The size of the local Ray is that of `ray_stage`, which therefore starts first."""
     with open_job_engine("ray", workers=1, num_cpus=0) as engine:
         yield engine
 
@@ -42,3 +45,17 @@ def two_workers(one_worker: Engine) -> Iterator[Engine]:
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mechanisms return what they would have added noise to."""
     monkeypatch.setattr(guard, "noised", lambda values, **_: [value.float() for value in values])
+
+
+@pytest.fixture(scope="session")
+def ray_stage() -> Iterator[fakes.Stage]:
+    """Fake parties on two workers of a local Ray, each with a CPU of its own."""
+    with fakes.open_stage("ray", workers=2, timeout=120.0) as stage:
+        yield stage
+
+
+@pytest.fixture
+def local_stage() -> Iterator[fakes.Stage]:
+    """Fake parties in this process."""
+    with fakes.open_stage("inprocess") as stage:
+        yield stage

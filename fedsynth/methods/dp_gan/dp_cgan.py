@@ -165,6 +165,7 @@ class _ConditionalGAN:
         fake_gradient = clipped_gradient_sum(
             self.discriminator, rows.detach(), labels, clip=cfg.clip, loss=fake_loss
         )
+        fake_gradient = [value.to(rows.dtype) for value in fake_gradient]
         weights: list[Tensor] = list(self.discriminator.parameters())
         with torch.no_grad():
             gradient = torch._foreach_add(real_gradient, fake_gradient, alpha=1 / cfg.batch)

@@ -180,7 +180,7 @@ class SetSynthesizer:
         earlier_classes = len(indices.unique())
         weight = records / len(self._models) * earlier_classes / len(rows)
         left, right = gradient_factors(weights, rows, indices)
-        negatives = clipped_outer_sum(left, right, self._cfg.clip)
+        negatives = clipped_outer_sum(left, right, self._cfg.clip).to(total.dtype)
         return (total + weight * negatives) / (records + weight * len(rows))
 
     def synthesize(self, weights: torch.Tensor) -> SyntheticSet:
