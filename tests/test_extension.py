@@ -194,7 +194,7 @@ def test_a_plugin_runs_on_every_engine_and_resumes(plugin, tmp_path, monkeypatch
     assert main([*words, *CHEAP, "out=inprocess"]) == 0
     assert yaml.safe_load(Path("inprocess/config.yaml").read_text())["plugin"] == [str(plugin)]
     ray = [word for word in CHEAP if not word.startswith("engine=")]
-    assert main([*words, *ray, "engine=ray", "workers=1", "num_cpus=0.5", "out=ray"]) == 0
+    assert main([*words, *ray, "engine=ray", "workers=1", "num_cpus=0", "out=ray"]) == 0
     same = [tiny.outputs(out) for out in ("inprocess", "ray")]
     assert same[0] == same[1]
     for part in ("releases", "server", "metrics.csv"):

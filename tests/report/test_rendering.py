@@ -30,8 +30,8 @@ def test_missing_content_is_an_error() -> None:
 
 def test_every_template_ships_with_the_package() -> None:
     folder = Path(rendering.__file__).parent
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    patterns = settings["package-data"]["fedsynth.report"]
-    shipped = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-    assert shipped == {path for path in (folder / "templates").rglob("*") if path.is_file()}
-    assert any(path.name == "report.css" for path in shipped)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["packages"] == ["fedsynth"]  # with all files below
+    assert "exclude" not in build["targets"]["wheel"]
+    assert folder.is_relative_to(ROOT / "fedsynth")
+    assert (folder / "templates" / "report.css").is_file()

@@ -160,6 +160,8 @@ def test_real_anchors_of_the_nets_are_there() -> None:
 
 
 def test_the_file_ships_with_the_package() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert numbers.FILE.name in settings["package-data"]["fedsynth.report.paper_comparison"]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["packages"] == ["fedsynth"]  # with all files below
+    assert "exclude" not in build["targets"]["wheel"]
     assert numbers.FILE.is_file()
+    assert numbers.FILE.is_relative_to(ROOT / "fedsynth")

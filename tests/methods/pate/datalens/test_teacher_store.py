@@ -85,7 +85,7 @@ def test_saved_teachers_are_left_out_where_the_disk_has_no_room(tmp_path, monkey
     made = tiny_ensemble(some_records())
     answers(TeacherStore(tmp_path, 0, made), made, range(2))
     assert not (tmp_path / "teachers.checkpoint").exists()
-    assert "no room" in caplog.text
+    assert "no space" in caplog.text
 
 
 def test_invalid_requests_are_refused(tmp_path):
