@@ -22,11 +22,11 @@ class Request:
     kind: str = "release"
     round: int = 0
     arrays: Arrays = field(default_factory=dict)
-    numbers: Scalars = field(default_factory=dict)
+    scalars: Scalars = field(default_factory=dict)
 
     def digest(self) -> str:
         """SHA-256 over all content: equal requests have equal digests."""
-        sha = hashlib.sha256(repr((self.kind, self.round, sorted(self.numbers.items()))).encode())
+        sha = hashlib.sha256(repr((self.kind, self.round, sorted(self.scalars.items()))).encode())
         for name, value in sorted(self.arrays.items()):
             raw = value.detach().cpu().contiguous()
             sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
@@ -44,7 +44,7 @@ class Release:
     party: int
     arrays: Arrays
     entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
-    numbers: Scalars = field(default_factory=dict)
+    scalars: Scalars = field(default_factory=dict)
     only_in_sum: bool = False  # holds one share of the noise: must not be revealed by itself
 
     def synthetic_set(self) -> SyntheticSet:

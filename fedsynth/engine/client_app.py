@@ -48,7 +48,7 @@ def make_client_app(answer: Answer, mods: Sequence[Mod] = ()) -> ClientApp:
     """
     app = ClientApp(mods=list(mods))
 
-    @app.query("who")
+    @app.query("party")
     def identify(message: Message, context: Context) -> Message:
         """Reply with the partition of this node."""
         return _reply(message, lambda: _identity(context))
@@ -63,7 +63,7 @@ def make_client_app(answer: Answer, mods: Sequence[Mod] = ()) -> ClientApp:
 
 
 def _identity(context: Context) -> RecordDict:
-    return RecordDict({"who": ConfigRecord({"party": party_of(context)})})
+    return RecordDict({"party": ConfigRecord({"party": party_of(context)})})
 
 
 def _release(answer: Answer, message: Message, context: Context) -> RecordDict:

@@ -23,7 +23,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 
 ANSWER = "query.answer"
-WHO_ARE_YOU = "query.who"
+PARTY_OF_NODE = "query.party"
 
 REFUSED = 1001  # the party refused; the reason is written for the server
 FAILED = 1002  # an error inside the party; the reason is the type of the exception
@@ -39,7 +39,7 @@ _DTYPES: dict[str, torch.dtype] = {
     )
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_ENVELOPE, _ARRAYS, _NUMBERS = "envelope", "arrays", "numbers"
+_ENVELOPE, _ARRAYS, _SCALARS = "envelope", "arrays", "scalars"
 _INT64 = 2**63
 
 
@@ -113,17 +113,17 @@ def _decode_array(name: str, array: Array) -> torch.Tensor:
     return torch.frombuffer(bytearray(array.data), dtype=dtype).reshape(array.shape)
 
 
-def _encode_numbers(numbers: Scalars) -> ConfigRecord:
-    for name, value in numbers.items():
+def _encode_scalars(scalars: Scalars) -> ConfigRecord:
+    for name, value in scalars.items():
         if type(value) not in (int, float, str, bool):
-            raise TypeError(f"number {name!r} is {type(value).__name__}, not int, float, str, bool")
+            raise TypeError(f"scalar {name!r} is {type(value).__name__}, not int, float, str, bool")
         if type(value) is int and not -_INT64 <= value < _INT64:
-            raise TypeError(f"number {name!r} does not fit into 64 bits")
-    return ConfigRecord(dict(numbers))
+            raise TypeError(f"scalar {name!r} does not fit into 64 bits")
+    return ConfigRecord(dict(scalars))
 
 
 def _pack(
-    request_id: RequestId, arrays: Arrays, numbers: Scalars, more: Mapping[str, Any]
+    request_id: RequestId, arrays: Arrays, scalars: Scalars, more: Mapping[str, Any]
 ) -> RecordDict:
     envelope = ConfigRecord(
         {
@@ -132,7 +132,7 @@ def _pack(
             "round": request_id.round,
             "serial": request_id.serial,
             "array_names": list(arrays),
-            "number_names": list(numbers),
+            "scalar_names": list(scalars),
             **more,
         }
     )
@@ -140,7 +140,7 @@ def _pack(
         {
             _ENVELOPE: envelope,
             _ARRAYS: _encode_arrays(arrays),
-            _NUMBERS: _encode_numbers(numbers),
+            _SCALARS: _encode_scalars(scalars),
         }
     )
 
@@ -159,9 +159,9 @@ def _field(envelope: ConfigRecord, name: str, kind: type) -> Any:
 def _unpack(
     content: RecordDict,
 ) -> tuple[RequestId, ConfigRecord, dict[str, torch.Tensor], dict[str, int | float | str | bool]]:
-    if set(content) != {_ENVELOPE, _ARRAYS, _NUMBERS}:
-        raise ValueError(f"records {sorted(content)} instead of envelope, arrays and numbers")
-    envelope, arrays, values = content[_ENVELOPE], content[_ARRAYS], content[_NUMBERS]
+    if set(content) != {_ENVELOPE, _ARRAYS, _SCALARS}:
+        raise ValueError(f"records {sorted(content)} instead of envelope, arrays and scalars")
+    envelope, arrays, values = content[_ENVELOPE], content[_ARRAYS], content[_SCALARS]
     if not (
         isinstance(envelope, ConfigRecord)
         and isinstance(arrays, ArrayRecord)
@@ -174,45 +174,45 @@ def _unpack(
         _field(envelope, "round", int),
         _field(envelope, "serial", int),
     )
-    array_names, number_names = envelope.get("array_names"), envelope.get("number_names")
+    array_names, scalar_names = envelope.get("array_names"), envelope.get("scalar_names")
     if not _is_list_of_texts(array_names) or sorted(array_names) != sorted(arrays):
         raise ValueError("arrays that do not match their list of names")
-    if not _is_list_of_texts(number_names) or sorted(number_names) != sorted(values):
-        raise ValueError("numbers that do not match their list of names")
-    numbers: dict[str, int | float | str | bool] = {}
-    for name in number_names:
+    if not _is_list_of_texts(scalar_names) or sorted(scalar_names) != sorted(values):
+        raise ValueError("scalars that do not match their list of names")
+    scalars: dict[str, int | float | str | bool] = {}
+    for name in scalar_names:
         value = values[name]
         if not isinstance(value, int | float | str):
-            raise ValueError(f"number {name!r} is {type(value).__name__}")
-        numbers[name] = value
+            raise ValueError(f"scalar {name!r} is {type(value).__name__}")
+        scalars[name] = value
     tensors = {name: _decode_array(name, arrays[name]) for name in array_names}
-    return request_id, envelope, tensors, numbers
+    return request_id, envelope, tensors, scalars
 
 
 def encode_request(request: Request, request_id: RequestId) -> RecordDict:
     """Return the content of a request message; one object may be sent to many parties."""
-    return _pack(request_id, request.arrays, request.numbers, {})
+    return _pack(request_id, request.arrays, request.scalars, {})
 
 
 def decode_request(content: RecordDict) -> tuple[RequestId, Request]:
     """Read a request; raises `BadRequest` for content that `encode_request` did not make."""
     try:
-        request_id, _, arrays, numbers = _unpack(content)
+        request_id, _, arrays, scalars = _unpack(content)
     except ValueError as error:
         raise BadRequest(f"the request cannot be read: {error}") from None
-    return request_id, Request(request_id.kind, request_id.round, arrays, numbers)
+    return request_id, Request(request_id.kind, request_id.round, arrays, scalars)
 
 
 def encode_release(release: Release, request_id: RequestId) -> RecordDict:
     """Return the content of a reply: the release, and the identity of its request."""
     more = {"party": release.party, "entries": list(release.entries)}
-    return _pack(request_id, release.arrays, release.numbers, more)
+    return _pack(request_id, release.arrays, release.scalars, more)
 
 
 def decode_release(content: RecordDict, party: int, request_id: RequestId) -> Release:
     """Read the release of a party; raises `BadReply` if it does not answer this request."""
     try:
-        answered, envelope, arrays, numbers = _unpack(content)
+        answered, envelope, arrays, scalars = _unpack(content)
         author = _field(envelope, "party", int)
         entries = envelope.get("entries")
         if not _is_list_of_texts(entries):
@@ -223,7 +223,7 @@ def decode_release(content: RecordDict, party: int, request_id: RequestId) -> Re
         raise BadReply(f"party {party} sent a release of party {author}")
     if answered != request_id:
         raise BadReply(f"party {party} was asked {request_id} and answered {answered}")
-    return Release(party, arrays, tuple(entries), numbers)
+    return Release(party, arrays, tuple(entries), scalars)
 
 
 def read_job(run_config: Mapping[str, object]) -> str:

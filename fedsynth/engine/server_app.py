@@ -22,8 +22,8 @@ from fedsynth.engine.messages import (
     ANSWER,
     LATE,
     LOST,
+    PARTY_OF_NODE,
     REFUSED,
-    WHO_ARE_YOU,
     BadReply,
     PartyFailed,
     PartyLost,
@@ -152,10 +152,10 @@ class PartyConnections:
                 return self._nodes
             nodes = self._await_nodes()
             patience = max(self._timeout, CONNECT_SECONDS)
-            replies = self._send(dict.fromkeys(nodes, RecordDict()), WHO_ARE_YOU, patience)
+            replies = self._send(dict.fromkeys(nodes, RecordDict()), PARTY_OF_NODE, patience)
             found_nodes: dict[int, int] = {}
             for node in nodes:
-                record = _content(replies.get(node), f"node {node}", patience).get("who")
+                record = _content(replies.get(node), f"node {node}", patience).get("party")
                 party = record.get("party") if isinstance(record, ConfigRecord) else None
                 if not isinstance(party, int):
                     raise BadReply(f"node {node} did not state which party it is")

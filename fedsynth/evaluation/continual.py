@@ -85,7 +85,7 @@ def _calibrated(kinds: dict[tuple[str, str], list[EvalResult]]) -> dict[str, flo
     rows: dict[str, float] = {}
     ratios = []
     for (protocol, name), same in kinds.items():
-        if real := same[0].real:
+        if real := same[0].real_data_accuracy:
             rows[f"real_{protocol}_{name}"] = real
             ratios.append(fmean(r.accuracy for r in same) / real)
     if ratios:
@@ -95,10 +95,13 @@ def _calibrated(kinds: dict[tuple[str, str], list[EvalResult]]) -> dict[str, flo
 
 def _optimistic(results: Sequence[EvalResult]) -> dict[str, float]:
     """The best test during training, mean over classifiers: a number selected on the test set."""
-    best = [r.optimistic for r in results if r.optimistic is not None]
+    best = [r.best_test_accuracy for r in results if r.best_test_accuracy is not None]
     if not best:
         return {}
-    return {"accuracy_optimistic_max": fmean(best), "tests_on_the_way": results[0].looks}
+    return {
+        "accuracy_optimistic_max": fmean(best),
+        "tests_on_the_way": results[0].tests_during_training,
+    }
 
 
 def summary_rows(history: Sequence[Sequence[EvalResult]], stages: ClassStages) -> dict[str, float]:

@@ -236,7 +236,7 @@ def _train_network(task: EvaluationTask) -> EvalResult:
     if not earlier:
         return result()
     best = max(each.accuracy for each in earlier)
-    return replace(earlier[-1], optimistic=best, looks=len(earlier))
+    return replace(earlier[-1], best_test_accuracy=best, tests_during_training=len(earlier))
 
 
 def _fit_classical(task: EvaluationTask) -> EvalResult:

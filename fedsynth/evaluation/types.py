@@ -13,12 +13,18 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.data.records import class_indices
 
+_FORMER_FIELDS = {  # of 0.1, in stored results
+    "optimistic": "best_test_accuracy",
+    "looks": "tests_during_training",
+    "real": "real_data_accuracy",
+}
+
 
 @dataclass(frozen=True)
 class EvalResult:
     """Test result of one classifier, with the protocol that was in fact followed.
 
-    The field names are the keys of stored results.
+    The field names are the keys of stored results; `from_json` also reads the names of 0.1.
     """
 
     per_class: Mapping[int, tuple[int, int]]  # class of the data set -> correct, tested
@@ -31,9 +37,9 @@ class EvalResult:
     seconds: float = field(default=0.0, compare=False)
     batch: int = 0  # at most so many images per step
     released: int = 0  # images available for training
-    optimistic: float | None = None  # best accuracy of all tests during training, if there were any
-    looks: int = 0  # tests during training
-    real: float | None = None  # accuracy of the same classifier trained on real data
+    best_test_accuracy: float | None = None  # of all tests during training, if any
+    tests_during_training: int = 0
+    real_data_accuracy: float | None = None  # of the same classifier, trained on real data
     remark: str = ""  # on this classifier, for the reader
 
     @property
@@ -50,6 +56,7 @@ class EvalResult:
     def from_json(text: str) -> EvalResult:
         """The result of `to_json`."""
         fields = json.loads(text)
+        fields = {_FORMER_FIELDS.get(name, name): value for name, value in fields.items()}
         fields["per_class"] = {int(c): tuple(counts) for c, counts in fields["per_class"].items()}
         return EvalResult(**fields)
 

@@ -74,7 +74,7 @@ def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
     key = ("anchor", task.classifier)
     baseline = replace(task, train=real_records(job, this_stage), key=key)
     folder = data_directory(job.scenario.data_dir) / "anchors"
-    return replace(result, real=real_data_baseline(folder, baseline).accuracy)
+    return replace(result, real_data_accuracy=real_data_baseline(folder, baseline).accuracy)
 
 
 def real_records(job: Job, this_stage: Stage) -> SyntheticSet:

@@ -58,7 +58,7 @@ class PartyContext(Generic[C]):
 
     def random_key(self, request: Request) -> tuple[object, ...]:
         """The key of this party's public randomness, under the seed that the request names."""
-        return self.plan.random_key(request.numbers["seed"], self.party)
+        return self.plan.random_key(request.scalars["seed"], self.party)
 
 
 class ServerContext(Protocol[C]):

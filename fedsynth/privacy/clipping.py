@@ -96,15 +96,6 @@ def sum_sensitivity(clip: float) -> float:
     return clip * (1 + 2 * SUM_ERROR)
 
 
-def explain(model: nn.Module, shape: Sequence[int]) -> str:
-    """The implementation that `clipped_gradient_sum` uses for this model and shape, and why."""
-    try:
-        _layer_sequence(model, shape, "float32")
-    except UnsupportedModel as reason:
-        return f"general way (vmap over per-record gradients): {reason}"
-    return "hand-written layers"
-
-
 def row_norms(rows: Tensor) -> Tensor:
     """The L2 norm of each row over all its other dimensions, in float64 so that none overflows."""
     norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)

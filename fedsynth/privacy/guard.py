@@ -25,7 +25,7 @@ from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import NoiseKey, Streams
-from fedsynth.privacy.party_data import PartyData, Sealed, open_for_guard
+from fedsynth.privacy.party_data import PartyData, open_for_guard
 from fedsynth.privacy.secagg.distributed_noise import add_share
 
 D = TypeVar("D")
@@ -113,12 +113,7 @@ class Guard:
         self._charger.charge(disclosed(), "disclosure")
         return open_for_guard(private.records)
 
-    def disclose_value(self, sealed: Sealed[torch.Tensor]) -> torch.Tensor:
-        """Open one computed value at infinite cost, for non-private references only."""
-        self._charger.charge(disclosed(), "disclosure")
-        return open_for_guard(sealed)
-
-    def release(self, payload: SyntheticSet | Arrays, numbers: Scalars | None = None) -> Release:
+    def release(self, payload: SyntheticSet | Arrays, scalars: Scalars | None = None) -> Release:
         """A release of results of this guard's mechanisms, or of a set computed from them, with
         the ledger entries that paid.
 
@@ -129,7 +124,7 @@ class Guard:
             raise PermissionError("nothing was charged for this release: use a mechanism first")
         arrays = payload.to_arrays() if isinstance(payload, SyntheticSet) else payload
         ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
-        entries, public = tuple(self._charger.entries), dict(numbers or {})
+        entries, public = tuple(self._charger.entries), dict(scalars or {})
         return Release(self._plan.party, ready, entries, public, self._only_in_sum)
 
     def acknowledge(self) -> Release:
@@ -201,8 +196,8 @@ class CentralNoise:
         """
         digest = request.digest()
         arrays = {str(position): value for position, value in enumerate(sums)}
-        numbers = {"sensitivity": sensitivity, "noise_multiplier": noise_multiplier}
-        answer = Request("noise", arrays=arrays, numbers=numbers).digest()
+        scalars = {"sensitivity": sensitivity, "noise_multiplier": noise_multiplier}
+        answer = Request("noise", arrays=arrays, scalars=scalars).digest()
         if self._answered.setdefault(digest, answer) != answer:
             raise PermissionError("this request was answered with other sums before: number them")
         grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in sums))

@@ -11,7 +11,7 @@ def test_the_grid_keeps_the_contract_of_flower():
     """Push and pull, ids, and replies that name their message."""
     grid = AlteringGrid('{"seed": 1}', 2, list)
     messages = [
-        grid.create_message(RecordDict(), "query.who", node, "g") for node in grid.get_node_ids()
+        grid.create_message(RecordDict(), "query.party", node, "g") for node in grid.get_node_ids()
     ]
     ids = list(grid.push_messages(messages))
     assert len(set(ids)) == 2
@@ -20,4 +20,4 @@ def test_the_grid_keeps_the_contract_of_flower():
     assert list(grid.pull_messages(ids)) == []
     grid.set_run(grid.run)
     with pytest.raises(ValueError, match="no node 7"):
-        grid.send_and_receive([grid.create_message(RecordDict(), "query.who", 7, "g")])
+        grid.send_and_receive([grid.create_message(RecordDict(), "query.party", 7, "g")])

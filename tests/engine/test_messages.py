@@ -48,7 +48,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     return tensor.transpose(0, -1) if len(shape) > 1 and draw(st.booleans()) else tensor
 
 
-NUMBERS = st.dictionaries(
+SCALARS = st.dictionaries(
     st.text(max_size=5),
     st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text() | st.booleans(),
     max_size=4,
@@ -80,22 +80,22 @@ def assert_same(a: dict, b: dict) -> None:
         assert (x.dtype, x.shape, bits(x)) == (y.dtype, y.shape, bits(y))
 
 
-@given(ARRAYS, NUMBERS, st.lists(st.text(max_size=8), max_size=3))
+@given(ARRAYS, SCALARS, st.lists(st.text(max_size=8), max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_requests_and_releases_arrive_bit_for_bit(arrays, numbers, entries):
+def test_requests_and_releases_arrive_bit_for_bit(arrays, scalars, entries):
     """Names in order, types, shapes, NaN payloads, entries: all as they were."""
-    request = Request("release", 7, arrays, numbers)
+    request = Request("release", 7, arrays, scalars)
     question, got = decode_request(through_the_wire(encode_request(request, QUESTION)))
     assert question == QUESTION
     assert (got.kind, got.round) == ("release", 7)
     assert_same(arrays, got.arrays)
-    release = Release(4, arrays, tuple(entries), numbers)
+    release = Release(4, arrays, tuple(entries), scalars)
     back = decode_release(through_the_wire(encode_release(release, QUESTION)), 4, QUESTION)
     assert_same(arrays, back.arrays)
     assert back.entries == tuple(entries)
-    for numbers_back in (got.numbers, back.numbers):
-        assert [(k, type(v), v) for k, v in numbers_back.items()] == [
-            (k, type(v), v) for k, v in numbers.items()
+    for scalars_back in (got.scalars, back.scalars):
+        assert [(k, type(v), v) for k, v in scalars_back.items()] == [
+            (k, type(v), v) for k, v in scalars.items()
         ]
 
 
@@ -111,7 +111,7 @@ def test_what_arrives_is_a_copy_that_may_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("arrays", "numbers", "match"),
+    ("arrays", "scalars", "match"),
     [
         ({"x": [1, 2]}, {}, "'x' is list"),
         ({"x": torch.zeros(1, dtype=torch.complex64)}, {}, "complex64"),
@@ -119,10 +119,10 @@ def test_what_arrives_is_a_copy_that_may_be_changed():
         ({}, {"n": None}, "NoneType"),
     ],
 )
-def test_what_a_message_cannot_carry_is_named(arrays, numbers, match):
+def test_what_a_message_cannot_carry_is_named(arrays, scalars, match):
     """The sender learns which value it was."""
     with pytest.raises(TypeError, match=match):
-        encode_request(Request(arrays=arrays, numbers=numbers), QUESTION)
+        encode_request(Request(arrays=arrays, scalars=scalars), QUESTION)
 
 
 def _set(record: str, key: str, value: object) -> Callable[[RecordDict], None]:
@@ -155,8 +155,8 @@ SPOILED = {
     "no envelope": (_drop("envelope"), "records"),
     "no arrays": (_drop("arrays"), "records"),
     "an array too few": (_drop("arrays", "x"), "arrays"),
-    "a number too many": (_set("numbers", "more", 1), "numbers"),
-    "a number that is a list": (_set("numbers", "n", [1]), "number 'n'"),
+    "a scalar too many": (_set("scalars", "more", 1), "scalars"),
+    "a scalar that is a list": (_set("scalars", "n", [1]), "scalar 'n'"),
     "bytes missing": (
         lambda c: c["arrays"].__setitem__(
             "x", Array("float32", (3,), c["arrays"]["x"].stype, b"12")

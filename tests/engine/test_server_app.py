@@ -60,10 +60,10 @@ def test_replies_of_other_parties_missing_and_doubled_ones_are_refused():
     """Who answers is checked against who was asked."""
 
     def lose_one(replies: list[Message]) -> list[Message]:
-        return replies if "who" in replies[0].content else replies[:1] + replies[2:]
+        return replies if "party" in replies[0].content else replies[:1] + replies[2:]
 
     def double(replies: list[Message]) -> list[Message]:
-        return replies if "who" in replies[0].content else replies + replies[:1]
+        return replies if "party" in replies[0].content else replies + replies[:1]
 
     with pytest.raises(BadReply, match="party 0 sent a release of party 1"):
         connections(_swap_contents).ask([0, 1], 0, Request())

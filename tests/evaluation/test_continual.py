@@ -123,7 +123,10 @@ def test_kinds_of_classifiers_have_metrics_of_their_own_and_equal_weight() -> No
 
 def test_calibration_is_the_mean_of_ratios() -> None:
     """Not the ratio of means: 001 prints 69 % for ratios that average 68.8."""
-    rows = stage_rows([one_kind("lda", 45, real=0.9), one_kind("gbm", 20, real=0.25)], [[0]])
+    rows = stage_rows(
+        [one_kind("lda", 45, real_data_accuracy=0.9), one_kind("gbm", 20, real_data_accuracy=0.25)],
+        [[0]],
+    )
     assert rows["calibrated_accuracy"] == pytest.approx((0.5 + 0.8) / 2)
     assert (rows["real_G_lda"], rows["real_G_gbm"]) == (0.9, 0.25)
 
@@ -133,7 +136,7 @@ def test_the_printed_calibrated_average_of_paper_001_follows_from_its_rows() -> 
     real = [0.98, 0.99, 0.73, 0.93, 0.84, 0.88, 0.56, 0.91, 0.88, 0.92, 0.93, 0.97, 0.91]
     ours = [0.79, 0.80, 0.21, 0.45, 0.77, 0.35, 0.64, 0.39, 0.78, 0.76, 0.79, 0.52, 0.50]
     results = [
-        one_kind(f"c{i}", round(100 * o), real=r)
+        one_kind(f"c{i}", round(100 * o), real_data_accuracy=r)
         for i, (o, r) in enumerate(zip(ours, real, strict=True))
     ]
     assert stage_rows(results, [[0]])["calibrated_accuracy"] == pytest.approx(0.688, abs=2e-3)
@@ -141,7 +144,10 @@ def test_the_printed_calibrated_average_of_paper_001_follows_from_its_rows() -> 
 
 def test_the_best_epoch_is_a_separate_metric() -> None:
     rows = stage_rows(
-        [one_kind("a", 50, optimistic=0.6, looks=9), one_kind("a", 70, optimistic=0.7, looks=9)],
+        [
+            one_kind("a", 50, best_test_accuracy=0.6, tests_during_training=9),
+            one_kind("a", 70, best_test_accuracy=0.7, tests_during_training=9),
+        ],
         [[0]],
     )
     assert rows["accuracy"] == pytest.approx(0.6)

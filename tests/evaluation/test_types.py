@@ -21,9 +21,24 @@ CLASSES = (5, 0, 3)
 
 
 def test_a_result_survives_json() -> None:
-    result = EvalResult({3: (4, 5), 0: (1, 5)}, "P", "convnet", 8, 1.0, 1, 10, real=0.9)
+    result = EvalResult(
+        {3: (4, 5), 0: (1, 5)}, "P", "convnet", 8, 1.0, 1, 10, real_data_accuracy=0.9
+    )
     assert EvalResult.from_json(result.to_json()) == result
     assert result.accuracy == 0.5
+
+
+def test_results_of_0_1_are_read():
+    """Their fields had other names."""
+    stored = EvalResult({0: (1, 5)}, "L", "keras_cnn", 8, 1.0, 1, 10).to_json()
+    former = (
+        stored.replace("best_test_accuracy", "optimistic")
+        .replace('"tests_during_training": 0', '"looks": 9')
+        .replace('"real_data_accuracy": null', '"real": 0.9')
+    )
+    result = EvalResult.from_json(former)
+    assert (result.best_test_accuracy, result.tests_during_training) == (None, 9)
+    assert result.real_data_accuracy == 0.9
 
 
 def test_correct_predictions_are_counted_per_class() -> None:

@@ -19,6 +19,6 @@ def test_a_random_key_names_seed_method_stage_and_party(tmp_path):
     stage = Stage(DatasetInfo("tiny", (1, 2, 2), 2, (0.5,), (0.25,)), 3, 5, (info,), (), ())
     plan = Plan("some_method", stage, Budget(1.0, 1e-5), (party_plan,))
     ctx = PartyContext(None, plan, private(RECORDS, tmp_path), guard(tmp_path, plan=party_plan))
-    assert ctx.random_key(Request(numbers={"seed": 7})) == (7, "some_method", 3, ctx.party)
+    assert ctx.random_key(Request(scalars={"seed": 7})) == (7, "some_method", 3, ctx.party)
     assert plan.random_key(7) == (7, "some_method", 3)
     assert ctx.party_plan is party_plan

@@ -234,7 +234,7 @@ def release_attack(
         tap = Tap(replayed)
         with patch.context() as inner:
             inner.setattr(guard_module, "noised", tap)
-            some.party(PartyContext(cfg, plan, private, guard), Request(numbers={"seed": 0}))
+            some.party(PartyContext(cfg, plan, private, guard), Request(scalars={"seed": 0}))
         return tap
 
     def attack(guard: Guard, private: PartyData) -> float:

@@ -41,10 +41,10 @@ def answer(job: str, party: int, stage: int, request: Request) -> Release:
         "label": torch.tensor(party),
         "pixels": torch.arange(party % 7, dtype=torch.uint8),
     }
-    numbers = {"party": party, "threads": torch.get_num_threads(), "kind": request.kind}
+    scalars = {"party": party, "threads": torch.get_num_threads(), "kind": request.kind}
     if request.kind == "meet":
-        numbers["met"] = _meet(pathlib.Path(options["folder"]), party)
-    return Release(party, arrays, (f"{party}-{stage}-{request.round}",), numbers)
+        scalars["met"] = _meet(pathlib.Path(options["folder"]), party)
+    return Release(party, arrays, (f"{party}-{stage}-{request.round}",), scalars)
 
 
 def _mishap(options: dict, party: int) -> Any:
@@ -138,7 +138,7 @@ def plain(releases: Sequence[Release]) -> str:
                     for name, t in release.arrays.items()
                 ],
                 release.entries,
-                list(release.numbers.items()),
+                list(release.scalars.items()),
             )
             for release in releases
         ]

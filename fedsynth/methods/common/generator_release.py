@@ -52,7 +52,7 @@ class GeneratorRelease(Method[C]):
     def serve(self, ctx: ServerContext[C]) -> SyntheticSet:
         cfg, plan = ctx.config, ctx.plan
         sets = []
-        for release in ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed})):
+        for release in ctx.ask(ctx.parties, Request(scalars={"seed": ctx.seed})):
             net = self.network(cfg, plan, release.party, "blank").to(ctx.device)
             load_state_vector(net, release.arrays["generator"])
             key = plan.random_key(ctx.seed, release.party, "sample")

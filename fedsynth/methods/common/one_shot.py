@@ -46,7 +46,7 @@ class OneShotMethod(Method[C]):
 
     def request(self, ctx: ServerContext[C]) -> Request:
         """The request of a stage: by default, the seed of public randomness only."""
-        return Request(numbers={"seed": ctx.seed})
+        return Request(scalars={"seed": ctx.seed})
 
     def plan(self, cfg: C, stage: Stage, budget: Budget) -> Plan:
         self.check(cfg, stage.data)

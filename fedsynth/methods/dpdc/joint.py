@@ -81,7 +81,7 @@ class NDPDCJoint(JointMethod[NDPDCJointConfig]):
             cfg,
             stage.data,
             tuple(sorted(stage.classes)),
-            ctx.plan.random_key(request.numbers["seed"]),
+            ctx.plan.random_key(request.scalars["seed"]),
             device=ctx.device,
             number=request.round,
         )
@@ -101,7 +101,7 @@ class NDPDCJoint(JointMethod[NDPDCJointConfig]):
         condensed = CondensedImages(cfg, stage.data, rates, key, ctx.device)
         shapes = {"sums": (len(rates), condensed.width)}
         for number in ctx.rounds(cfg.iterations, condensed.state):
-            request = Request("features", number, numbers={"seed": ctx.seed})
+            request = Request("features", number, scalars={"seed": ctx.seed})
             total = aggregate_parties(ctx, request, shapes=shapes, bound=cfg.clip)
             present = combined([info for info in stage.parties if info.party in total.parties])
             scale = expected_records(rates, present) / cfg.spc

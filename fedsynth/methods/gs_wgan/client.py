@@ -36,7 +36,7 @@ class GSWGANClient:
 
     def train(self) -> Release:
         """Train the critic of one subset for its turn; nothing is released."""
-        (turn,) = [t for t in self._turns() if t.slot == self.request.numbers["slot"]]
+        (turn,) = [t for t in self._turns() if t.slot == self.request.scalars["slot"]]
         critic, generator = self._stored_critic(turn.subset.index), self._generator()
         turn.subset.records(self.ctx.data).map(lambda own: critic.train(turn, own, generator))
         return self.ctx.guard.acknowledge()
@@ -49,7 +49,7 @@ class GSWGANClient:
 
     def _sanitised_gradients(self, turn: SubsetTurn, generator: nn.Module) -> Tensor:
         ctx = self.ctx
-        critic, seed = self._stored_critic(turn.subset.index), self.request.numbers["seed"]
+        critic, seed = self._stored_critic(turn.subset.index), self.request.scalars["seed"]
         latents, labels = upstream_inputs(ctx.config, ctx.plan, turn, self.request.round, seed)
         inputs = latents.to(ctx.device), labels.to(ctx.device)
 
@@ -70,7 +70,7 @@ class GSWGANClient:
 
     def _stored_critic(self, index: int) -> StoredCritic:
         ctx, stage = self.ctx, self.stage
-        key = (self.request.numbers["seed"], "gs_wgan", stage.index, ctx.party, index)
+        key = (self.request.scalars["seed"], "gs_wgan", stage.index, ctx.party, index)
         critic = Critic(ctx.config, stage.data, stage.classes, key, ctx.device)
         return StoredCritic(critic, ctx.data, index)
 

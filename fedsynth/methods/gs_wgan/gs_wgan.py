@@ -147,7 +147,7 @@ class GSWGAN(Method[GSWGANConfig]):
             for number in ctx.rounds(cfg.steps, trainer.state):
                 turns = schedule.rounds[number]
                 weights = {"theta": state_vector(trainer.net)}
-                request = Request(VISIT, number, arrays=weights, numbers={"seed": ctx.seed})
+                request = Request(VISIT, number, arrays=weights, scalars={"seed": ctx.seed})
                 _train_concurrently(pool, turns, request, ctx)
                 parties = list(dict.fromkeys(turn.party for turn in turns))
                 releases = ctx.ask(parties, request)
@@ -171,7 +171,7 @@ def warm_up(
 
     def ask(position: int) -> None:
         party, index = critics[position]
-        ctx.ask([party], Request(WARM, index, numbers={"seed": ctx.seed}))
+        ctx.ask([party], Request(WARM, index, scalars={"seed": ctx.seed}))
 
     list(pool.map(ask, torch.randperm(len(critics), generator=generator).tolist()))
 
@@ -187,8 +187,8 @@ def _train_concurrently(
     several = [t for t in turns if sum(t.party == other.party for other in turns) > 1]
 
     def train(turn: SubsetTurn) -> None:
-        numbers = {**request.numbers, "slot": turn.slot}
-        ctx.ask([turn.party], Request(TRAIN, request.round, request.arrays, numbers))
+        scalars = {**request.scalars, "slot": turn.slot}
+        ctx.ask([turn.party], Request(TRAIN, request.round, request.arrays, scalars))
 
     list(pool.map(train, several))
 

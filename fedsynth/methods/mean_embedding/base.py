@@ -138,12 +138,12 @@ class EmbeddingMethod(Method[E]):
         return Plan(self.name, stage, budget, parties, server_cost=(cost,), assumes=assumes)
 
     def party(self, ctx: PartyContext[E], request: Request) -> Release:
-        features = self.features(ctx.config, ctx.dataset, request.numbers["seed"])
+        features = self.features(ctx.config, ctx.dataset, request.scalars["seed"])
         return ctx.guard.release(noised_embedding(ctx, features))
 
     def serve(self, ctx: ServerContext[E]) -> SyntheticSet:
         plan, classes = ctx.plan, ctx.plan.stage.classes
-        releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
+        releases = ctx.ask(ctx.parties, Request(scalars={"seed": ctx.seed}))
         parties = [plan.info(release.party) for release in releases]
         target = pooled_means([r.arrays["embedding"] for r in releases], parties, classes)
         weights = torch.full((len(classes),), 1 / len(classes))

@@ -125,13 +125,13 @@ class DPMERFAE(Method[DPMERFAEConfig]):
     def party(self, ctx: PartyContext[DPMERFAEConfig], request: Request) -> Release:
         key = (*ctx.random_key(request), "autoencoder")
         net = _trained_autoencoder(ctx, key)
-        features = latent_features(self.name, ctx.config, net, request.numbers["seed"])
+        features = latent_features(self.name, ctx.config, net, request.scalars["seed"])
         weights = {PREFIX + name: value for name, value in net.state_dict().items()}
         return ctx.guard.release({**noised_embedding(ctx, features), **weights})
 
     def serve(self, ctx: ServerContext[DPMERFAEConfig]) -> SyntheticSet:
         steps = ctx.config.steps
-        releases = ctx.ask(ctx.parties, Request(numbers={"seed": ctx.seed}))
+        releases = ctx.ask(ctx.parties, Request(scalars={"seed": ctx.seed}))
         generators = [PartyGenerator(ctx, release) for release in releases]
         state = {
             f"{i} {name}": value

@@ -67,7 +67,7 @@ class DPMERFJoint(JointMethod[DPMERFJointConfig], FourierEmbedding[DPMERFJointCo
     ) -> tuple[Sequence[str], ClassSums]:
         rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
-            rows = self.features(ctx.config, ctx.dataset, request.numbers["seed"])
+            rows = self.features(ctx.config, ctx.dataset, request.scalars["seed"])
         multiplier, classes = ctx.party_plan.noise_multiplier, ctx.plan.stage.classes
         return ["sums"], class_feature_sums(rows, multiplier, classes)
 
@@ -84,7 +84,7 @@ def _noised_mean(ctx: ServerContext[DPMERFJointConfig], request: Request, width:
     """The noised mean over the records of all parties that answered, one row per class."""
     total = aggregate_parties(
         ctx,
-        replace(request, numbers={"seed": ctx.seed}),
+        replace(request, scalars={"seed": ctx.seed}),
         shapes={"sums": (len(ctx.plan.stage.classes), width)},
         bound=1.0,
     )

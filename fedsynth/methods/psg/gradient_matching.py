@@ -234,7 +234,7 @@ def inner_set_request(ctx: ServerContext[M]) -> Request:
     if ctx.config.inner_set == "all" and ctx.inherited:
         earlier = SyntheticSet.join([s for s in ctx.inherited if isinstance(s, SyntheticSet)])
         arrays = earlier.to_arrays()
-    return Request(arrays=arrays, numbers={"seed": ctx.seed})
+    return Request(arrays=arrays, scalars={"seed": ctx.seed})
 
 
 def other_classes(

@@ -65,7 +65,7 @@ class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
         self, ctx: PartyContext[GradientMatchingConfig], request: Request, records: Records
     ) -> SyntheticSet:
         cfg, stage = ctx.config, ctx.plan.stage
-        key = (request.numbers["seed"], PSG.name, stage.index, ctx.party)  # starts where PSG does
+        key = (request.scalars["seed"], PSG.name, stage.index, ctx.party)  # starts where PSG does
         images = MatchedImages(cfg, ctx.dataset, classes_of_party(ctx), key, ctx.device)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:

@@ -129,7 +129,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             )
         else:
             store_features(ctx.data, request)
-            digest = str(request.numbers["features"])
+            digest = str(request.scalars["features"])
             rows = ctx.data.remember(digest, partial(_rows, cfg, ctx.data, digest, ctx.device))
             weights = request.arrays["weights"].to(ctx.device)
             mechanism = OuterProductSum(
@@ -177,7 +177,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
                     TEACH,
                     len(QUERIES) + step,
                     arrays={"weights": head.weights, **(features if step == 0 else {})},
-                    numbers={"features": digest},
+                    scalars={"features": digest},
                 ),
                 shapes={"sum": head.weights.shape},
                 bound=cfg.clip,

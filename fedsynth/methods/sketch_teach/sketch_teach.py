@@ -99,7 +99,7 @@ class SketchTeach(Method[SketchTeachConfig]):
             multiplier = parameters.sketch_multipliers[query.number]
             return query.answer(ctx.data, ctx.guard, noise_multiplier=multiplier)
 
-        key = (request.numbers["seed"], self.name, stage.index, ctx.party)
+        key = (request.scalars["seed"], self.name, stage.index, ctx.party)
         models = estimate_class_models(ask, parameters, classes, records=ctx.info.records, key=key)
         earlier = SyntheticSet.from_arrays(request.arrays) if request.arrays else None
         synthesizer = SetSynthesizer(
@@ -116,7 +116,7 @@ class SketchTeach(Method[SketchTeachConfig]):
     def serve(self, ctx: ServerContext[SketchTeachConfig]) -> Outcome:
         earlier = negative_examples(ctx.config, ctx.inherited)
         arrays = {} if earlier is None else earlier.to_arrays()
-        releases = ctx.ask(ctx.parties, Request(arrays=arrays, numbers={"seed": ctx.seed}))
+        releases = ctx.ask(ctx.parties, Request(arrays=arrays, scalars={"seed": ctx.seed}))
         return SyntheticSet.join([release.synthetic_set() for release in releases])
 
 

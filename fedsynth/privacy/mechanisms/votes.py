@@ -62,28 +62,28 @@ class VoteBounds:
 class VoteCounts:
     """Counted ballots: one sum per image. Made by `count`, or restored from a party's own disk."""
 
-    rule: VoteBounds
+    bounds: VoteBounds
     sums: torch.Tensor  # int32 [images, width]
 
     @staticmethod
-    def count(rule: VoteBounds, images: int, stacks: Iterable[torch.Tensor]) -> VoteCounts:
+    def count(bounds: VoteBounds, images: int, stacks: Iterable[torch.Tensor]) -> VoteCounts:
         """Add up stacks of ballots [teachers, images, width] of small integers. Ballots outside the
         bounds are not counted."""
-        sums = torch.zeros(images, rule.width, dtype=torch.int32)
+        sums = torch.zeros(images, bounds.width, dtype=torch.int32)
         for stack in stacks:
             if stack.shape[1:] != sums.shape or stack.is_floating_point():
                 raise ValueError(f"ballots of the form {tuple(stack.shape)} are not {sums.shape}")
-            sums += (stack * rule.valid(stack)).sum(0, dtype=torch.int32).cpu()
-        return VoteCounts(rule, sums)
+            sums += (stack * bounds.valid(stack)).sum(0, dtype=torch.int32).cpu()
+        return VoteCounts(bounds, sums)
 
     @staticmethod
     def total(tallies: Iterable[VoteCounts]) -> VoteCounts:
         """The sum of one or more counts of different teachers."""
         first, *rest = tallies
-        if any(other.rule != first.rule for other in rest):
-            raise ValueError("ballots under different rules cannot be added up")
+        if any(other.bounds != first.bounds for other in rest):
+            raise ValueError("ballots under different bounds cannot be added up")
         return VoteCounts(
-            first.rule, torch.stack([first.sums, *(t.sums for t in rest)]).sum(0).int()
+            first.bounds, torch.stack([first.sums, *(t.sums for t in rest)]).sum(0).int()
         )
 
 
@@ -120,7 +120,7 @@ class VoteSums(_VoteMechanism):
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
         sums = value.sums.double()
-        sensitivity = value.rule.sensitivity(len(sums), self.sketch)
+        sensitivity = value.bounds.sensitivity(len(sums), self.sketch)
         if self.sketch is not None:
             sums = self.sketch.table(sums)
         return BoundedValues([sums], sensitivity)
@@ -140,5 +140,5 @@ class VoteMaxima(_VoteMechanism):
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
         maxima = value.sums.double().unflatten(1, (self.groups, -1)).amax(2)
-        sensitivity = (value.rule.high - value.rule.low) * math.sqrt(maxima.numel())
+        sensitivity = (value.bounds.high - value.bounds.low) * math.sqrt(maxima.numel())
         return BoundedValues([maxima], sensitivity)

@@ -22,7 +22,7 @@ SETUP, SHARE, COLLECT, UNMASK = (
     f"sum: {stage}" for stage in ("setup", "share keys", "collect", "unmask")
 )
 STAGES = (SETUP, SHARE, COLLECT, UNMASK)
-_INNER = "asked/"  # before the names of the question's own arrays and numbers
+_INNER = "asked/"  # before the names of the question's own arrays and scalars
 _KINDS = ("first key", "second key")
 
 AskEach = Callable[[Mapping[int, Request]], list[Release]]  # releases of the parties left
@@ -37,13 +37,13 @@ def added(answers: Sequence[Release]) -> dict[str, torch.Tensor]:
 
 
 def secure_sum(
-    ask: AskEach, who: Sequence[int], question: Request, at_least: int, key: tuple[object, ...]
+    ask: AskEach, parties: Sequence[int], question: Request, at_least: int, key: tuple[object, ...]
 ) -> tuple[dict[str, torch.Tensor], tuple[int, ...]]:
     """Run the four stages at the server.
 
     Args:
         ask: Sends one request per party and returns the releases of the parties that answer.
-        who: The parties.
+        parties: The parties.
         question: The request whose releases are added up.
         at_least: The fewest parties in a sum.
         key: The key of the public randomness of the neighbour graph.
@@ -54,15 +54,17 @@ def secure_sum(
     from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
 
     digest, session = question.digest(), os.urandom(16).hex()
-    near = NeighbourGraph.choose(who, at_least, numpy_generator(*key, "neighbours", question.round))
+    near = NeighbourGraph.choose(
+        parties, at_least, numpy_generator(*key, "neighbours", question.round)
+    )
 
     def stage(
         kind: str, arrays: Mapping[int, Arrays], more: Scalars | None = None
     ) -> list[Release]:
-        numbers = {"session": session, "question": digest, **(more or {})}
-        return ask({p: Request(kind, question.round, own, numbers) for p, own in arrays.items()})
+        scalars = {"session": session, "question": digest, **(more or {})}
+        return ask({p: Request(kind, question.round, own, scalars) for p, own in arrays.items()})
 
-    answers = stage(SETUP, {p: {} for p in who}, {"threshold": near.threshold})
+    answers = stage(SETUP, {p: {} for p in parties}, {"threshold": near.threshold})
     public = {a.party: (_bytes(a.arrays[_KINDS[0]]), _bytes(a.arrays[_KINDS[1]])) for a in answers}
     to_share = {
         p: {
@@ -76,7 +78,7 @@ def secure_sum(
     answers = stage(SHARE, to_share)
     shared = {a.party: a for a in answers}
     asked = {_INNER + name: value for name, value in question.arrays.items()}
-    inner = {_INNER + name: value for name, value in question.numbers.items()}
+    inner = {_INNER + name: value for name, value in question.scalars.items()}
     to_collect = {
         p: {
             **asked,
@@ -88,8 +90,8 @@ def secure_sum(
         }
         for p in shared
     }
-    asked_numbers = {_INNER: question.kind, **inner}
-    masked = {a.party: a.arrays for a in stage(COLLECT, to_collect, asked_numbers)}
+    asked_scalars = {_INNER: question.kind, **inner}
+    masked = {a.party: a.arrays for a in stage(COLLECT, to_collect, asked_scalars)}
     if len(masked) < at_least:
         return {}, tuple(masked)
     answered = torch.tensor(sorted(masked))
@@ -122,11 +124,11 @@ def answer_in_stage(
     """
     from fedsynth.privacy.secagg.client import SecAggClient
 
-    question = str(request.numbers["question"])
-    side = SecAggClient(folder, party, str(request.numbers["session"]))
+    question = str(request.scalars["question"])
+    side = SecAggClient(folder, party, str(request.scalars["session"]))
     arrays = request.arrays
     if request.kind == SETUP:
-        keys = side.setup(question, int(request.numbers["threshold"]))
+        keys = side.setup(question, int(request.scalars["threshold"]))
         return Release(party, {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}, ())
     if request.kind == SHARE:
         public = {
@@ -150,7 +152,7 @@ def answer_in_stage(
         release = answer(asked)
         if not release.only_in_sum:
             raise UserError("this question is not answered in a sum: its answer has no shares")
-        return Release(party, side.mask(release.arrays), release.entries, release.numbers)
+        return Release(party, side.mask(release.arrays), release.entries, release.scalars)
     given = side.unmask(arrays["answered"].tolist(), at_least)
     return Release(
         party,
@@ -161,11 +163,11 @@ def answer_in_stage(
 
 def _question(request: Request) -> Request:
     """The inner request of a stage."""
-    numbers = {
-        n.removeprefix(_INNER): v for n, v in request.numbers.items() if n.startswith(_INNER)
+    scalars = {
+        n.removeprefix(_INNER): v for n, v in request.scalars.items() if n.startswith(_INNER)
     }
     arrays = {n.removeprefix(_INNER): v for n, v in request.arrays.items() if n.startswith(_INNER)}
-    return Request(str(numbers.pop("")), request.round, arrays, numbers)
+    return Request(str(scalars.pop("")), request.round, arrays, scalars)
 
 
 def _tensor(data: bytes) -> torch.Tensor:

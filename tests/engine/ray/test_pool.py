@@ -40,14 +40,14 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("who", [[0], [3, 1, 0], [0, 2]])
+@pytest.mark.parametrize("parties", [[0], [3, 1, 0], [0, 2]])
 @pytest.mark.parametrize("size", [5, 60_000])
-def test_bit_identical_to_one_process(ray_stage, local_stage, who, size):
+def test_bit_identical_to_one_process(ray_stage, local_stage, parties, size):
     """The whole content, in order, for lone parties and crowds, small and out-of-band messages."""
-    here = local_stage.ask_all(who, size=size)
-    there = ray_stage.ask_all(who, size=size)
+    here = local_stage.ask_all(parties, size=size)
+    there = ray_stage.ask_all(parties, size=size)
     assert fakes.same(here, there)
-    assert {release.numbers["threads"] for release in there} == {1}
+    assert {release.scalars["threads"] for release in there} == {1}
 
 
 def test_errors_of_parties_arrive_as_in_one_process(ray_stage):
@@ -60,15 +60,15 @@ def test_errors_of_parties_arrive_as_in_one_process(ray_stage):
     assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
 
 
-@pytest.mark.parametrize("who", [[1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("parties", [[1], [0, 1, 2, 3]])
 def test_a_killed_worker_is_replaced_and_the_answer_is_the_same(
-    ray_stage, local_stage, tmp_path, who
+    ray_stage, local_stage, tmp_path, parties
 ):
     """A real kill -9 in the middle of an answer, alone and in a batch."""
     flag = tmp_path / "died"
-    there = ray_stage.ask_all(who, mishap={"1": "die once"}, flag=str(flag))
+    there = ray_stage.ask_all(parties, mishap={"1": "die once"}, flag=str(flag))
     assert flag.exists()
-    assert fakes.same(there, local_stage.ask_all(who))
+    assert fakes.same(there, local_stage.ask_all(parties))
 
 
 def test_a_worker_killed_from_outside(ray_stage, local_stage):
@@ -181,7 +181,7 @@ def test_lone_messages_leave_a_busy_home_unless_told_to_stay(
     def part(ask) -> None:
         def ask_one(party: int) -> None:
             (release,) = ask([party], 0, Request(kind="meet"))
-            met[party] = release.numbers["met"]
+            met[party] = release.scalars["met"]
 
         threads = [threading.Thread(target=ask_one, args=(party,)) for party in (0, 2)]
         for thread in threads:
@@ -191,7 +191,7 @@ def test_lone_messages_leave_a_busy_home_unless_told_to_stay(
 
     ray_stage.play(part, folder=str(tmp_path))
     assert sorted(met) == [0, 2]
-    # The second of two sticky parties finds the sign of the first, who waited in vain.
+    # The second of two sticky parties finds the sign of the first, parties waited in vain.
     assert sorted(met.values()) == [not sticky, True]
 
 
@@ -199,14 +199,14 @@ def test_batches_are_at_home_and_even(ray_stage):
     """Nobody idles while another has two messages more; sticky parties never move."""
     pool = ray_stage.engine._pool
 
-    def homes(who: list[int], sticky: bool) -> list[tuple[int, list[int]]]:
+    def homes(parties: list[int], sticky: bool) -> list[tuple[int, list[int]]]:
         from flwr.app import Message, RecordDict
 
         from fedsynth.engine.local_grid import node_of, party_at
 
         grid = RayGrid("{}", 100, pool, sticky)
         messages = [
-            Message(RecordDict(), dst_node_id=node_of(p), message_type="query") for p in who
+            Message(RecordDict(), dst_node_id=node_of(p), message_type="query") for p in parties
         ]
         return [
             (home, [party_at(m.metadata.dst_node_id) for m in batch])

@@ -192,7 +192,7 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
     job = dataclasses.replace(job, secure_sum="secagg")
 
     def serve(text: str, ask: Any, _: Any) -> None:
-        ask([0, 1, 2], 0, Request("features", 0, numbers={"seed": 0}))
+        ask([0, 1, 2], 0, Request("features", 0, scalars={"seed": 0}))
 
     with (
         open_job_engine("inprocess", serve=serve) as engine,

@@ -112,8 +112,8 @@ def test_critics_lie_in_a_private_folder_until_they_are_destroyed(job, here):
 
 
 def test_a_warm_start_releases_nothing_and_costs_nothing(job):
-    answer = ask(job, 0, Request(WARM, 0, numbers={"seed": 0}))
-    assert (answer.arrays, answer.numbers, answer.entries) == ({}, {}, ())
+    answer = ask(job, 0, Request(WARM, 0, scalars={"seed": 0}))
+    assert (answer.arrays, answer.scalars, answer.entries) == ({}, {}, ())
     assert not (job.party_folder(0) / "ledger.jsonl").exists()
 
 

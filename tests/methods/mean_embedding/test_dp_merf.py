@@ -97,7 +97,7 @@ def party_release(tmp_path, noise: float, **changes):
     share: PartyPlan = plan.of(0)
     home = private(records, tmp_path)
     ctx = PartyContext(cfg, plan, home, guard(tmp_path, plan=share))
-    release = MERF.party(ctx, Request(numbers={"seed": 0}))
+    release = MERF.party(ctx, Request(scalars={"seed": 0}))
     return records, share, release
 
 

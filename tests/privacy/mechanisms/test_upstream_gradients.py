@@ -105,5 +105,5 @@ def test_beyond_the_budget_the_critic_is_not_even_asked(tmp_path):
 
 def test_an_acknowledgement_holds_nothing(tmp_path):
     release = guard(tmp_path, plan=PartyPlan(4, 6, gaussian(1.0))).acknowledge()
-    assert (release.party, release.arrays, release.numbers, release.entries) == (4, {}, {}, ())
+    assert (release.party, release.arrays, release.scalars, release.entries) == (4, {}, {}, ())
     assert not (tmp_path / "ledger.jsonl").exists()

@@ -101,13 +101,13 @@ def test_a_few_hundred_teachers_of_one_mind_do_not_overflow():
     assert int(VoteCounts.count(SIGNS, 1, [ballots]).sums[0, 0]) == 300
 
 
-def test_ballots_of_another_form_or_under_other_rules_are_refused():
+def test_ballots_of_another_form_or_under_other_bounds_are_refused():
     with pytest.raises(ValueError, match="not"):
         VoteCounts.count(SIGNS, 4, [torch.zeros(2, 4, 9, dtype=torch.int8)])
     with pytest.raises(ValueError, match="not"):
         VoteCounts.count(SIGNS, 4, [torch.zeros(2, 4, 10)])
     other = VoteCounts(VoteBounds(10, 4), torch.zeros(1, 10, dtype=torch.int32))
-    with pytest.raises(ValueError, match="different rules"):
+    with pytest.raises(ValueError, match="different bounds"):
         VoteCounts.total([VoteCounts(SIGNS, other.sums), other])
     with pytest.raises(ValueError, match="bounded"):
         VoteBounds(10, 11).sensitivity(1)

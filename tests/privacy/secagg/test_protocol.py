@@ -109,7 +109,7 @@ def test_another_question_than_was_agreed_on_is_refused(tmp_path):
 
     def replaced(requests: Mapping[int, Request]) -> list[Release]:
         changed = {
-            p: Request(r.kind, r.round + 1, r.arrays, r.numbers) if r.kind == COLLECT else r
+            p: Request(r.kind, r.round + 1, r.arrays, r.scalars) if r.kind == COLLECT else r
             for p, r in requests.items()
         }
         return honest(changed)

@@ -87,7 +87,7 @@ class DataLens(Method[DataLensConfig]):
         """Train the party's teachers for one round and release their noised vote sums."""
         cfg, plan = ctx.config, ctx.plan
         parameters = DataLensParameters.of(cfg, plan.stage, plan.budget)
-        seed = request.numbers.get("seed")
+        seed = request.scalars.get("seed")
         key = plan.random_key(seed, ctx.party)
         folder = ctx.data.file("teachers.checkpoint").parent
 

@@ -61,7 +61,7 @@ class StudentGenerator:
             "images": images.cpu(),
             "labels": labels.cpu(),
         }
-        return Request("votes", number, arrays=arrays, numbers={"seed": seed})
+        return Request("votes", number, arrays=arrays, scalars={"seed": seed})
 
     def learn(self, number: int, direction: torch.Tensor) -> None:
         """Regress the images of round `number` on themselves plus a step in this direction."""

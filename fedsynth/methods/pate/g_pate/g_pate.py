@@ -78,7 +78,7 @@ class GPate(Method[GPateConfig]):
         """Train the party's teachers for one round and release their confident answers."""
         cfg, plan = ctx.config, ctx.plan
         parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
-        seed, teachers = request.numbers["seed"], parameters.teachers[ctx.party]
+        seed, teachers = request.scalars["seed"], parameters.teachers[ctx.party]
         public_key = plan.random_key(seed)
         folder = ctx.data.file("teachers.checkpoint").parent
 
