@@ -14,6 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from fedsynth.core.errors import UserError, allowed, nearest
@@ -105,6 +106,9 @@ def convert(value: Any, kind: Any, key: str) -> Any:
     if origin is tuple:
         items = value if isinstance(value, list | tuple) else [value]
         return tuple(convert(item, arguments[0], key) for item in items)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        _check_choice(convert(value, str, key), tuple(kind), key)
+        return kind(value)
     converted = _CONVERTERS[origin or kind](value)
     if converted is None:
         raise UserError(f"{key}={value!r} is not {_IN_WORDS[origin or kind]}.")
@@ -146,11 +150,8 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
     for item in value if isinstance(value, tuple) else (value,):
         if item is None:
             continue
-        choices = limits.get("choices")
-        if choices is not None and item not in choices:
-            raise UserError(
-                f"{key}={item!r} is unknown.{nearest(item, choices)} {allowed(choices)}"
-            )
+        if limits.get("choices") is not None:
+            _check_choice(item, limits["choices"], key)
         if limits.get("finite") and isinstance(item, float) and math.isinf(item):
             raise UserError(f"{key}={item!r} must be a finite number.")
         if limits.get("above") is not None and not item > limits["above"]:
@@ -163,12 +164,29 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
             raise UserError(f"{key}={item!r} must be at most {limits['at_most']:g}.")
 
 
+def _check_choice(value: Any, choices: Sequence[Any], key: str) -> None:
+    if value not in choices:
+        raise UserError(f"{key}={value!r} is unknown.{nearest(value, choices)} {allowed(choices)}")
+
+
+def plain(value: Any) -> Any:
+    """A setting's value as YAML and JSON have it: members of enums as their text."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.value if isinstance(value, StrEnum) else value
+
+
 def describe(cls: type) -> list[tuple[str, Any, str]]:
     """(name, default, documentation) of every field, for `--help` and `--list`."""
-    return [(f.name, f.default, _about(f.metadata)) for f in dataclasses.fields(cls)]
+    hints = typing.get_type_hints(cls)
+    return [(f.name, f.default, _about(f.metadata, hints[f.name])) for f in dataclasses.fields(cls)]
 
 
-def _about(metadata: Mapping[str, Any]) -> str:
+def _about(metadata: Mapping[str, Any], kind: Any) -> str:
     """The documentation of a field, with its choices if it has any."""
     about, choices = metadata.get("about", ""), metadata.get("choices")
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        choices = tuple(kind)
     return f"{about} ({', '.join(map(str, choices))})" if about and choices else about

@@ -11,15 +11,16 @@ import dataclasses
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Accounting, SecureSum, Unit
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
-from fedsynth.core.settings import build, canonical, setting
+from fedsynth.core.settings import build, canonical, plain, setting
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.experiment import user_partition
@@ -60,10 +61,8 @@ class RunConfig:
         (1.0, 10.0), "epsilon(s) of each party's budget", above=0, finite=False
     )
     delta: float = setting(1e-5, "delta of each party's budget", above=0, below=1)
-    unit: str = setting(
-        "record",
-        "unit of privacy: a record, or a user (all records of one party)",
-        choices=tuple(Unit),
+    unit: Unit = setting(
+        Unit.RECORD, "unit of privacy: a record, or a user (all records of one party)"
     )
     users_per_round: int | None = setting(
         None,
@@ -71,10 +70,9 @@ class RunConfig:
         at_least=1,
     )
     seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
-    accounting: str = setting(
-        "pld",
+    accounting: Accounting = setting(
+        Accounting.PLD,
         "accounting that noise is calibrated to; paper: the published convention, for comparison",
-        choices=("pld", "rdp", "paper"),
     )
     noise_seed: int | None = setting(
         None, "makes noise reproducible: an experiment, never a release", at_least=0
@@ -85,10 +83,9 @@ class RunConfig:
     num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
     address: str | None = setting(None, "a running Ray cluster to join")
     timeout: float = setting(86400.0, "time limit for one answer of a party, in seconds", above=0)
-    secure_sum: str = setting(
-        "ideal",
+    secure_sum: SecureSum = setting(
+        SecureSum.IDEAL,
         "noise in shares (noise_at=distributed): an ideal sum, or SecAgg+ between the parties",
-        choices=("ideal", "secagg"),
     )
     plugin: tuple[str, ...] = setting(
         (), "Python files with methods or data sets of your own, at any path"
@@ -105,7 +102,7 @@ TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look 
     key
     for keys in (RunConfig, ScenarioConfig)
     for key, kind in typing.get_type_hints(keys).items()
-    if kind in (str, str | None)
+    if kind in (str, str | None) or (isinstance(kind, type) and issubclass(kind, StrEnum))
 )
 
 
@@ -133,7 +130,7 @@ class ExperimentConfig:
         }
         for name, cfg in self.methods.items():
             values[name] = dataclasses.asdict(cfg)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return {key: plain(value) for key, value in values.items()}
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
@@ -362,5 +359,5 @@ def budget(config: ExperimentConfig, name: str, epsilon: float) -> Budget:
     run = config.run
     total = epsilon if method(name).private else INFINITY
     published = method(name).paper_convention
-    accounting = published if run.accounting == "paper" else run.accounting
-    return Budget(total, run.delta, Unit(run.unit), accounting=accounting)
+    accounting = published if run.accounting == Accounting.PAPER else run.accounting
+    return Budget(total, run.delta, run.unit, accounting=accounting)

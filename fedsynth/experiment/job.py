@@ -41,7 +41,7 @@ class Job:
     out: str  # the run directory
     noise_seed: int | None = None
     gpu: bool = False
-    secure_sum: str = SecureSum.IDEAL
+    secure_sum: SecureSum = SecureSum.IDEAL
     plugins: tuple[str, ...] = ()  # absolute paths of the files that define methods or data
 
     def __hash__(self) -> int:
@@ -135,7 +135,8 @@ def _parse(text: str) -> Job:
     fields["plugins"] = tuple(fields["plugins"])
     load_plugins(fields["plugins"])
     fields["budget"] = Budget(**fields["budget"])
-    fields["scenario"] = ScenarioConfig(**fields["scenario"])
+    fields["scenario"] = build(ScenarioConfig, fields["scenario"])
+    fields["secure_sum"] = SecureSum(fields["secure_sum"])
     fields["evaluation"] = EvaluationConfig(**fields["evaluation"])
     return Job(**fields)
 

@@ -19,12 +19,11 @@ class ScenarioConfig:
 
     data: str = setting("mnist", "data set")
     partition: str = setting("classes", "partitioner of the records among the parties")
-    options: dict[str, Any] | None = setting(None, "options of the partitioner")  # noqa: RUF009
+    options: dict[str, Any] | None = setting(None, "options of the partitioner")
     parties: int = setting(5, "number of parties; 0: every user of the data", at_least=0)
-    stages: str = setting(
-        StageOrder.IN_TURN.value,
+    stages: StageOrder = setting(
+        StageOrder.IN_TURN,
         "in_turn: each party is a stage of its own; together: one stage asks all",
-        choices=tuple(StageOrder),
     )
     partition_seed: int = setting(0, "public seed of the partition", at_least=0)
     resize: int | None = setting(None, "side to which images are scaled (bilinear)", at_least=4)

@@ -48,7 +48,7 @@ def warnings(experiment: Experiment) -> list[str]:
     texts += [
         f"{name}: only the sum over parties is seen, {_SUMS[config.run.secure_sum]}"
         for name, cfg in config.methods.items()
-        if isinstance(cfg, NoisePlacementConfig) and cfg.placement == NoisePlacement.DISTRIBUTED
+        if isinstance(cfg, NoisePlacementConfig) and cfg.noise_at == NoisePlacement.DISTRIBUTED
     ]
     texts += experiment.plan_warnings
     if config.run.noise_seed is not None:

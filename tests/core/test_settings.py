@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.settings import build, convert, describe, setting
+from fedsynth.core.settings import build, convert, describe, plain, setting
+
+
+class Heat(StrEnum):
+    """Where heat comes from."""
+
+    TOP = "top"
+    BOTTOM = "bottom"
 
 
 @dataclass(frozen=True)
@@ -21,10 +29,11 @@ class Oven:
     degrees: float = setting(180.0, "heat", above=0, at_most=300)
     minutes: int | None = setting(None, "time; none: until done", at_least=1)
     mode: str = setting("fan", "where heat comes from", choices=("fan", "grill"))
+    heat: Heat = setting(Heat.TOP, "elements that are on")
     levels: tuple[int, ...] = setting((1,), "trays", at_least=0)
     light: bool = setting(False, "light")
     share: float = setting(0.5, "part of the power", below=1)
-    extra: dict[str, Any] | None = setting(None, "anything")  # noqa: RUF009
+    extra: dict[str, Any] | None = setting(None, "anything")
     patience: float = setting(1.0, "of the cook", finite=False)
 
 
@@ -43,6 +52,11 @@ class Oven:
         ({"minutes": 0}, r"oven\.minutes=0 must be at least 1"),
         ({"mode": "girll"}, r"oven\.mode='girll' is unknown\. Did you mean 'grill'\? Allowed: fan"),
         ({"mode": 3}, r"oven\.mode=3 is not a text"),
+        (
+            {"heat": "botom"},
+            r"oven\.heat='botom' is unknown\. Did you mean 'bottom'\? Allowed: top",
+        ),
+        ({"heat": 3}, r"oven\.heat=3 is not a text"),
         ({"levels": [1, -2]}, r"oven\.levels=-2 must be at least 0"),
         ({"levels": [1, "x"]}, r"oven\.levels='x' is not a whole number"),
         ({"light": "yes"}, r"oven\.light='yes' is not true or false"),
@@ -58,11 +72,20 @@ def test_what_is_wrong_is_named(values, message):
 
 def test_values_are_converted_to_their_types():
     made = build(Oven, {"degrees": "1e2", "minutes": 3.0, "levels": 2, "extra": {"a": 1}})
-    assert made == Oven(100.0, 3, "fan", (2,), False, 0.5, {"a": 1})
+    assert made == Oven(100.0, 3, "fan", Heat.TOP, (2,), False, 0.5, {"a": 1})
     assert type(made.minutes) is int
     assert build(Oven, {"minutes": None, "levels": []}) == Oven(levels=())
     assert build(Oven, {}) == Oven()
     assert build(Oven, {"patience": "inf"}).patience == math.inf
+
+
+def test_a_text_becomes_a_member_of_its_enum():
+    assert build(Oven, {"heat": "bottom"}).heat is Heat.BOTTOM
+    assert plain({"heat": Heat.TOP, "more": (Heat.BOTTOM, 1)}) == {
+        "heat": "top",
+        "more": ["bottom", 1],
+    }
+    assert type(plain(Heat.TOP)) is str
 
 
 @given(st.one_of(st.integers(), st.floats(), st.text(max_size=5), st.booleans(), st.none()))
@@ -82,4 +105,5 @@ def test_a_number_is_what_python_takes_for_one_but_no_truth_value_and_no_nan(val
 def test_every_field_is_described():
     assert describe(Oven)[0] == ("degrees", 180.0, "heat")
     assert describe(Oven)[2] == ("mode", "fan", "where heat comes from (fan, grill)")
+    assert describe(Oven)[3] == ("heat", Heat.TOP, "elements that are on (top, bottom)")
     assert [name for name, *_ in describe(Oven)] == list(Oven.__dataclass_fields__)

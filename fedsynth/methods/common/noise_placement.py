@@ -39,17 +39,7 @@ from fedsynth.privacy.secagg.distributed_noise import weakened
 class NoisePlacementConfig:
     """The placement of noise in a joint method that needs every party of a stage."""
 
-    noise_at: str = setting(
-        NoisePlacement.PARTY.value,
-        "adder of the noise",
-        choices=tuple(NoisePlacement),
-        formerly="at",
-    )
-
-    @property
-    def placement(self) -> NoisePlacement:
-        """`noise_at` as a member of the enum."""
-        return NoisePlacement(self.noise_at)
+    noise_at: NoisePlacement = setting(NoisePlacement.PARTY, "where noise is added", formerly="at")
 
     def required_answers(self, stage: Stage) -> int:
         """The number of parties of a stage that must answer, and of shares of the noise."""
@@ -100,7 +90,7 @@ class JointMethod(Method[J]):
     def party(self, ctx: PartyContext[J], request: Request) -> Release:
         names, mechanism = self.mechanism(ctx, request)
         values = ctx.guard.apply(
-            mechanism, ctx.data, call=request.round, noise_at=ctx.config.placement
+            mechanism, ctx.data, call=request.round, noise_at=ctx.config.noise_at
         )
         return ctx.guard.release(dict(zip(names, values, strict=True)))
 
@@ -164,9 +154,9 @@ def with_noise_placement(
     """A party's part of a joint plan, with its share of the noise and the event that each view
     can count."""
     event, shares = party_plan.event, cfg.required_answers(stage)
-    if cfg.placement == NoisePlacement.PARTY:
+    if cfg.noise_at == NoisePlacement.PARTY:
         return replace(party_plan, views={SERVER_VIEW: event})
-    if cfg.placement == NoisePlacement.AGGREGATE:
+    if cfg.noise_at == NoisePlacement.AGGREGATE:
         return replace(party_plan, views={SERVER_VIEW: disclosed(), PUBLIC_VIEW: event})
     views, colluding = {View.of_sum(shares): event}, cfg.colluding_parties()
     if colluding and shares > 1:
@@ -200,7 +190,7 @@ def aggregate_parties(
     """
     cfg, plan = ctx.config, ctx.plan
     required = cfg.required_answers(plan.stage)
-    if cfg.placement == NoisePlacement.DISTRIBUTED:
+    if cfg.noise_at == NoisePlacement.DISTRIBUTED:
         return ctx.ask_sum(ctx.parties, request, shapes=shapes, bound=bound, at_least=required)
     tolerant = required < len(ctx.parties)
     releases = ctx.ask(
@@ -208,7 +198,7 @@ def aggregate_parties(
         request,
         allow_missing=tolerant,
         shapes=shapes,
-        dtype=torch.int64 if cfg.placement == NoisePlacement.AGGREGATE else torch.float32,
+        dtype=torch.int64 if cfg.noise_at == NoisePlacement.AGGREGATE else torch.float32,
     )
     if len(releases) < required:
         raise UserError(
@@ -216,7 +206,7 @@ def aggregate_parties(
             f"min_answers={required} are needed to go on."
         )
     sums = [torch.stack([r.arrays[name] for r in releases]).sum(0) for name in shapes]
-    if cfg.placement == NoisePlacement.AGGREGATE:
+    if cfg.noise_at == NoisePlacement.AGGREGATE:
         multiplier = noise_multiplier or plan.parties[0].noise_multiplier
         sums = ctx.central_noise.add(
             sums, sensitivity=bound, noise_multiplier=multiplier, request=request

@@ -125,7 +125,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             query.check_shapes(parameters.cells)
             multiplier = parameters.sketch_multipliers[query.number]
             total = query.answer(
-                ctx.data, ctx.guard, noise_multiplier=multiplier, noise_at=cfg.placement
+                ctx.data, ctx.guard, noise_multiplier=multiplier, noise_at=cfg.noise_at
             )
         else:
             store_features(ctx.data, request)
@@ -138,7 +138,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
                 noise_multiplier=parameters.teacher_multiplier,
             )
             (total,) = ctx.guard.apply(
-                mechanism, ctx.data, call=request.round, noise_at=cfg.placement
+                mechanism, ctx.data, call=request.round, noise_at=cfg.noise_at
             )
         return ctx.guard.release({"sum": total})
 
@@ -153,7 +153,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             records=records,
             key=key,
             noise_scale=math.sqrt(len(stage.parties))
-            if cfg.placement == NoisePlacement.PARTY
+            if cfg.noise_at == NoisePlacement.PARTY
             else 1.0,
         )
         synthesizer = SetSynthesizer(
@@ -207,7 +207,7 @@ def _records(stage: Stage) -> int:
 
 def _noise_terms(cfg: SketchTeachJointConfig, stage: Stage) -> int:
     """The number of times that a sum over parties contains the noise of one party."""
-    return len(stage.parties) if cfg.placement == NoisePlacement.PARTY else 1
+    return len(stage.parties) if cfg.noise_at == NoisePlacement.PARTY else 1
 
 
 def query_values(parameters: ReleaseParameters, classes: int) -> int:

@@ -17,7 +17,6 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.randomness import numpy_generator
 
-WAYS = ("ideal", "secagg")
 SETUP, SHARE, COLLECT, UNMASK = (
     f"sum: {stage}" for stage in ("setup", "share keys", "collect", "unmask")
 )

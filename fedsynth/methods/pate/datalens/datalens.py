@@ -114,7 +114,7 @@ class DataLens(Method[DataLensConfig]):
             VoteSums(noise_multiplier=parameters.multiplier, sketch=parameters.sketch),
             store.map(partial(TeacherStore.votes, request=request)),
             call=request.round,
-            noise_at=cfg.placement,
+            noise_at=cfg.noise_at,
         )
         return ctx.guard.release({"votes": votes})
 

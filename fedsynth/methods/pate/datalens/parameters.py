@@ -212,7 +212,7 @@ def low_signal_warning(
         NoisePlacement.PARTY: float(parties),
         NoisePlacement.DISTRIBUTED: parties / cfg.required_answers(stage),
     }
-    noise = parameters.sigma * math.sqrt(variances.get(cfg.placement, 1.0))
+    noise = parameters.sigma * math.sqrt(variances.get(cfg.noise_at, 1.0))
     ratio = teachers / noise
     if parameters.sketch is not None or ratio >= LOW_SIGNAL:
         return ()
