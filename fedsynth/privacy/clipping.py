@@ -128,7 +128,7 @@ def _records_per_sum(records: int) -> int:
     `records` stays below SUM_ERROR times the clip; 0: add them up in float64.
 
     Adding m vectors errs by at most (m + 1) 2^-24 times the sum of their lengths."""
-    most = int(SUM_ERROR * 2.0**24 / records) - 1
+    most = max(0, int(SUM_ERROR * 2.0**24 / records) - 1)
     return most - most % _MULTIPLE
 
 
