@@ -1,0 +1,216 @@
+"""The cost of exact noise: against plain float noise, in the same run.
+
+    python benchmarks/noise.py [--repeats 7] [--releases 3] [--skip-releases]
+
+Three measurements on one core, each with exact noise (`privacy.grid.noised`) and with plain float32
+noise (torch's normals added to a float32 sum, which is what leaks), in turn:
+
+* 10^6 noised numbers (OpenDP's discrete Gaussian for comparison, if it is installed);
+* one step of dp_sgd at a party: the mechanism behind the guard, ConvNet-3, 256 records, widths 32
+  (laptop) and 128 (published), and the same without any noise;
+* all releases of `scenario=split_mnist preset=laptop`, private methods only and without evaluation,
+  so that the share of noise is larger than in a whole run.
+
+CPU milliseconds (median) and ratios; the exit code is 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedsynth.core.plan import PartyPlan
+from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
+from fedsynth.data.records import Records
+from fedsynth.engine.process_setup import pin_threads, tune_malloc
+from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.privacy import guard as guard_module
+from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.grid import noised
+from fedsynth.privacy.guard import Guard
+from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
+from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_data import PartyData
+
+MILLION_MS, STEP_RATIO, RELEASE_RATIO = 40.0, 1.10, 1.05  # the targets
+EXACT, PLAIN, NONE = "exact", "plain float", "no noise"
+WAYS = (EXACT, PLAIN, NONE)
+KEY = NoiseKey.from_seed(0, "benchmark")
+CONVNET = DatasetInfo("benchmark", (1, 28, 28), 10, (0.5,), (0.5,))
+
+
+def plain(
+    values: Sequence[torch.Tensor], *, sensitivity: float, noise_multiplier: float, **_: Any
+) -> list[torch.Tensor]:
+    """float32 sums plus float32 normals."""
+    scale = sensitivity * noise_multiplier
+    return [(v.float() + torch.randn(v.shape) * scale).to(v.device) for v in values]
+
+
+def nothing(values: Sequence[torch.Tensor], **_: Any) -> list[torch.Tensor]:
+    """The sums alone."""
+    return [v.float() for v in values]
+
+
+NOISE: dict[str, Callable[..., list[torch.Tensor]]] = {EXACT: noised, PLAIN: plain, NONE: nothing}
+
+
+@contextlib.contextmanager
+def noise_of(way: str) -> Iterator[None]:
+    """Every guard adds noise this way."""
+    guard_module.noised = NOISE[way]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        guard_module.noised = noised  # type: ignore[attr-defined]
+
+
+def in_turn(work: Callable[[str], Any], ways: Sequence[str], repeats: int) -> dict[str, float]:
+    """Median CPU milliseconds of each way; the first round only warms up."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for repeat in range(repeats + 1):
+        for way in ways if repeat % 2 else reversed(ways):
+            begun = time.process_time()
+            work(way)
+            times[way].append((time.process_time() - begun) * 1e3)
+    return {way: statistics.median(times[way][1:]) for way in ways}
+
+
+def verdict(text: str, found: float, most: float) -> bool:
+    """Print a target and whether it holds."""
+    print(
+        f"  target {'holds' if found <= most else 'MISSED'}: {text} {found:.3g}, at most {most:g}"
+    )
+    return found <= most
+
+
+def million(repeats: int) -> bool:
+    """10^6 numbers, as one gradient of a large net."""
+    values = [torch.zeros(1_000_000, dtype=torch.float64)]
+    serial = iter(range(10**9))
+
+    def work(way: str) -> None:
+        stream = KEY.stream("million", next(serial))
+        NOISE[way](values, sensitivity=0.1, noise_multiplier=1.0, stream=stream)
+
+    times = in_turn(work, (EXACT, PLAIN), repeats)
+    print(f"10^6 noised numbers: exact {times[EXACT]:.1f} ms, plain float {times[PLAIN]:.1f} ms")
+    with contextlib.suppress(ImportError):
+        print(f"  OpenDP's discrete Gaussian: {opendp_million():,.0f} ms")
+    return verdict("milliseconds for 10^6 numbers are", times[EXACT], MILLION_MS)
+
+
+def opendp_million() -> float:
+    """Milliseconds for 10^6 numbers, from 20,000."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=int))
+    mechanism = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=2.0**20)
+    begun = time.process_time()
+    mechanism([0] * 20_000)
+    return (time.process_time() - begun) * 50e3
+
+
+def step(width: int, repeats: int) -> bool:
+    """One step of dp_sgd: 256 of 4,096 records, from the ledger to the noised sum."""
+    generator = torch.Generator().manual_seed(width)
+    images = torch.randint(0, 256, (256, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    records = Records(images, torch.arange(256) % 10)
+    mechanism = ClippedGradientSum(
+        model=make_convnet(width, CONVNET, 10, "benchmark"),
+        inputs=lambda pixels, _: (pixels - 0.5) / 0.5,
+        clip=0.1,
+        noise_multiplier=1.0,
+        sampling_rate=1.0,
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = PartyData(
+            records, PartyInfo(0, 256, {}), work_dir=folder / "work", fingerprint="benchmark"
+        )
+        guard = fresh_guard(folder)
+        calls = iter(range(10**6))
+        with guard.reserve(mechanism.event(Budget(1, 1e-5).unit), 10**6):
+
+            def work(way: str) -> None:
+                with noise_of(way):
+                    guard.apply(mechanism, data, call=next(calls))
+
+            times = in_turn(work, WAYS, repeats)
+    text = ", ".join(f"{way} {milliseconds:.1f} ms" for way, milliseconds in times.items())
+    print(f"dp_sgd step, width {width}: {text}")
+    return verdict("exact to plain float is", times[EXACT] / times[PLAIN], STEP_RATIO)
+
+
+def fresh_guard(folder: Path) -> Guard:
+    """A guard without a limit."""
+    free = Budget(float("inf"), 1e-5)
+    return Guard(
+        plan=PartyPlan(0, 256, gaussian(1.0)),
+        stage=0,
+        ledger=Ledger(folder / "ledger.jsonl", job="benchmark", party=0, budget=free, key=KEY),
+        key=KEY,
+        request_digest="benchmark",
+        data_fingerprint="benchmark",
+    )
+
+
+def releases(repeats: int) -> bool:
+    """All private releases of split_mnist at laptop settings, in this process."""
+    from fedsynth.experiment.client_session import forget_parties
+    from fedsynth.experiment.config import resolve
+    from fedsynth.experiment.experiment import Experiment
+    from fedsynth.experiment.flower_apps import open_job_engine
+    from fedsynth.storage.run_directory import RunDirectory
+
+    config = resolve({"scenario": "split_mnist", "preset": "laptop", "noise_seed": 1})
+
+    with tempfile.TemporaryDirectory() as name, open_job_engine("inprocess") as engine:
+        serial = iter(range(10**6))
+
+        def work(way: str) -> None:
+            out = Path(name) / str(next(serial))
+            jobs = [job for job in Experiment.of(config, out).jobs if job.method_impl.private]
+            RunDirectory.create(str(out))
+            forget_parties()
+            with noise_of(way):
+                for job in jobs:
+                    engine.run(job.text(), job.scenario.parties)
+
+        times = in_turn(work, (EXACT, PLAIN), repeats)
+    seconds = {way: milliseconds / 1e3 for way, milliseconds in times.items()}
+    print(
+        "split_mnist, laptop, releases of all private methods: "
+        f"exact {seconds[EXACT]:.1f} s, plain float {seconds[PLAIN]:.1f} s"
+    )
+    return verdict("exact to plain float is", seconds[EXACT] / seconds[PLAIN], RELEASE_RATIO)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--releases", type=int, default=3, help="repetitions of all releases")
+    parser.add_argument("--skip-releases", action="store_true")
+    options = parser.parse_args()
+    tune_malloc()  # as every run does
+    pin_threads(1)
+    torch.set_num_threads(1)
+    held = [million(options.repeats)]
+    held += [step(width, options.repeats) for width in (32, 128)]
+    if not options.skip_releases:
+        held.append(releases(options.releases))
+    raise SystemExit(0 if all(held) else 1)
+
+
+if __name__ == "__main__":
+    main()
