@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsynth.core.errors import UserError, nearest, unknown
 from fedsynth.core.plugins import broken
 from fedsynth.core.settings import describe
 from fedsynth.data import partition
 from fedsynth.data import registry as datasets
-from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment.config import RunConfig
-from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_files
-from fedsynth.methods.method import Method
-from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
+from fedsynth.methods.registry import (
+    all_methods,
+    is_method,
+    load_plugins,
+    method,
+    method_names,
+    summaries,
+)
+
+if TYPE_CHECKING:  # help imports it, lists do not
+    from fedsynth.methods.method import Method
 
 WIDTH = 98
 
@@ -45,7 +52,7 @@ def _scenarios() -> list[tuple[str, str]]:
 
 CATALOGUE: dict[str, tuple[str, Callable[[], list[tuple[str, str]]]]] = {
     "scenarios": ("Scenarios (scenario=)", _scenarios),
-    "methods": ("Methods (method=)", lambda: [(m.name, m.summary) for m in all_methods().values()]),
+    "methods": ("Methods (method=)", lambda: list(summaries().items())),
     "data": (
         "Data sets (data=)",
         lambda: [(name, datasets.find(name).about) for name in datasets.names()],
@@ -96,35 +103,46 @@ def topic(name: str) -> str:
     Raises:
         UserError: There is no such topic.
     """
-    sections = {
-        "keys": keys,
-        "run": lambda: _lines(_rows(RunConfig)),
-        "scenario": lambda: _lines(_rows(ScenarioConfig)),
-        "evaluation": lambda: _lines(_rows(EvaluationConfig, "evaluation.")),
-    }
+    sections = _sections()
+    if name == "keys":
+        return keys()
     if name in sections:
-        return sections[name]()
+        return _lines(sections[name])
     if is_method(name):
         return _method_keys(method(name))
     section = name.rpartition(".")[0]
     if is_method(section):
         rows = _rows(method(section).Config, f"{section}.")
     else:
-        rows = _rows(RunConfig) + _rows(ScenarioConfig) + _rows(EvaluationConfig, "evaluation.")
+        rows = list(itertools.chain(*sections.values()))
     chosen = [(text, about) for text, about in rows if text.partition("=")[0] == name]
     if not chosen:
-        names = [*sections, *method_names(), *(text.partition("=")[0] for text, _ in rows)]
+        names = ["keys", *sections, *method_names(), *(text.partition("=")[0] for text, _ in rows)]
         raise UserError(
-            f"no help on {name!r}.{nearest(name, names)} Topics: {', '.join(sections)}, the name "
-            "of a method (`fedsynth list methods`), or a key."
+            f"no help on {name!r}.{nearest(name, names)} Topics: keys, {', '.join(sections)}, the "
+            "name of a method (`fedsynth list methods`), or a key."
         )
     return _lines(chosen)
 
 
+def _sections() -> dict[str, list[tuple[str, str]]]:
+    """The keys that are not a method's, with their documentation, by section."""
+    from fedsynth.evaluation.config import EvaluationConfig
+    from fedsynth.experiment.config import RunConfig
+    from fedsynth.experiment.scenario_config import ScenarioConfig
+
+    return {
+        "run": _rows(RunConfig),
+        "scenario": _rows(ScenarioConfig),
+        "evaluation": _rows(EvaluationConfig, "evaluation."),
+    }
+
+
 def keys() -> str:
     """Every key with its default and its line of documentation."""
-    text = _lines(_rows(RunConfig) + _rows(ScenarioConfig))
-    text += "\n\nEvaluation\n" + _lines(_rows(EvaluationConfig, "evaluation."))
+    sections = _sections()
+    text = _lines(sections["run"] + sections["scenario"])
+    text += "\n\nEvaluation\n" + _lines(sections["evaluation"])
     for m in all_methods().values():
         text += "\n\n" + _method_keys(m)
     return text

@@ -11,9 +11,12 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
+    import torch
 
 _global_generator = threading.RLock()
 
@@ -26,6 +29,8 @@ def key(*parts: object) -> int:
 
 def torch_generator(*parts: object) -> torch.Generator:
     """A CPU generator for this key; draw on the CPU and move, so that devices agree."""
+    import torch
+
     return torch.Generator().manual_seed(key(*parts))
 
 
@@ -41,6 +46,8 @@ def default_seed(*parts: object) -> Iterator[None]:
     The global state is put back afterwards, so the block neither sees nor leaves a trace;
     a lock keeps threads that do the same apart.
     """
+    import torch
+
     with _global_generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(*parts))
         yield

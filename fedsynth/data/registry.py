@@ -23,9 +23,9 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedsynth.core import plugins
 from fedsynth.core.enums import DataKind
@@ -33,6 +33,9 @@ from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.formats import npz
 from fedsynth.data.users import UserIndex
+
+if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
+    import torch
 
 SPLITS = ("train", "test")
 PACKAGE = "fedsynth.data.datasets"  # imported by name, as its modules import this one
@@ -162,6 +165,8 @@ def load(
     Raises:
         UserError: The data cannot be read, or differ from the public facts.
     """
+    import torch
+
     known = find(name)
     _check_split(split)
     images, labels = known.reader(split, data_dir)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Column, DatasetInfo
+
+if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
+    import torch
 
 
 def table_info(
@@ -113,6 +115,9 @@ def one_hot(info: DatasetInfo, rows: torch.Tensor) -> tuple[torch.Tensor, torch.
         The numbers [n, numeric columns] in [0, 1], and the categories of all categorical columns
         as one-hot groups [n, sum of categories], both in the order of the columns.
     """
+    import torch
+    from torch.nn import functional
+
     flat = rows.flatten(1)
     numeric = [i for i, c in enumerate(info.columns) if not c.categories]
     parts = [
@@ -127,6 +132,8 @@ def from_one_hot(
     info: DatasetInfo, numbers: torch.Tensor, categories: torch.Tensor
 ) -> torch.Tensor:
     """The inverse of `one_hot`, [n, columns, 1, 1]: the category with the largest value."""
+    import torch
+
     sizes = [len(c.categories) for c in info.columns if c.categories]
     categorical = iter(
         part.argmax(1).to(numbers) / max(1, part.shape[1] - 1)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fedsynth.methods
 from fedsynth.core.errors import UserError, unknown
@@ -25,7 +26,9 @@ from fedsynth.core.plugins import (
     modules_below,
     plugins,
 )
-from fedsynth.methods.method import Method
+
+if TYPE_CHECKING:  # it imports torch, and the names of methods are known without
+    from fedsynth.methods.method import Method
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class _Source:
     file: Path
     module: str
     cls: str
+    summary: str  # empty if it is not a literal
     clash: str = ""  # the file that defines the same name
 
 
@@ -63,17 +67,35 @@ def method_names() -> tuple[str, ...]:
     return tuple(sorted(_all_sources()))
 
 
+def summaries() -> dict[str, str]:
+    """The summary of every method, by name; those of the package are read from its source files.
+
+    Methods of plug-ins are imported; the reason for those that cannot be is in `plugins.broken()`.
+    """
+    texts: dict[str, str] = {}
+    for name, source in sorted(_all_sources().items()):
+        if source.summary and name in _of_package() and not source.clash:
+            texts[name] = source.summary
+        elif loaded := _unbroken(name):
+            texts[name] = loaded.summary
+    return texts
+
+
 def all_methods() -> Mapping[str, Method]:
     """One instance of every method, by name; imports all of them.
 
     Methods that cannot be imported are left out, and `plugins.broken()` has the reason."""
-    loaded: dict[str, Method] = {}
-    for name in method_names():
-        try:
-            loaded[name] = method(name)
-        except UserError as error:
-            mark_broken(_all_sources()[name].label, str(error).rstrip("."))
-    return loaded
+    found = {name: _unbroken(name) for name in method_names()}
+    return {name: loaded for name, loaded in found.items() if loaded is not None}
+
+
+def _unbroken(name: str) -> Method | None:
+    """A method by name; None if it cannot be imported, and then its source is marked as broken."""
+    try:
+        return method(name)
+    except UserError as error:
+        mark_broken(_all_sources()[name].label, str(error).rstrip("."))
+        return None
 
 
 def load_plugins(paths: Iterable[str]) -> None:
@@ -127,7 +149,7 @@ def _declared(label: str, module: str, file: Path) -> tuple[tuple[_Source, str],
         return ()
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     return tuple(
-        (_Source(label, file, module, cls.name), assigned["name"])
+        (_Source(label, file, module, cls.name, assigned["summary"]), assigned["name"])
         for cls in classes
         if {"name", "summary"} <= (assigned := _assigned(cls)).keys() and assigned["name"]
     )
@@ -149,6 +171,8 @@ def _assigned(cls: ast.ClassDef) -> dict[str, str]:
 @functools.cache
 def _instance(source: _Source) -> Method:
     """The method of this source, whose module is imported if it is not yet."""
+    from fedsynth.methods.method import Method
+
     import_source(source.module, source.label)
     cls = getattr(sys.modules[source.module], source.cls)
     if not issubclass(cls, Method):

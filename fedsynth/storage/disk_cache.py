@@ -10,12 +10,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from filelock import FileLock
 
 from fedsynth.storage.files import atomic_write
+
+if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
+    import torch
 
 log = logging.getLogger(__name__)
 

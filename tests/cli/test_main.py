@@ -46,6 +46,21 @@ assert not heavy, heavy
     assert done.stdout
 
 
+def test_lists_are_read_from_the_sources_without_torch():
+    """Torch takes most of a second; the methods' own modules would import it."""
+    code = """
+import sys
+from fedsynth.cli.listing import print_catalogue
+assert print_catalogue([]) == 0
+heavy = {"torch", "flwr", "ray", "pandas", "opacus", "sklearn", "scipy"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = fresh(code=code)
+    assert done.returncode == 0, done.stderr
+    for kind in ("split_mnist", "gs_wgan", "mnist_writers", "dirichlet"):
+        assert f"  {kind} " in done.stdout
+
+
 def test_the_package_imports_quickly_and_without_torch():
     done = fresh(
         code="import fedsynth, sys; assert 'torch' not in sys.modules; fedsynth.__version__"

@@ -10,10 +10,10 @@ import pytest
 
 from fedsynth import methods
 from fedsynth.core.errors import UserError
-from fedsynth.core.plugins import modules_below
+from fedsynth.core.plugins import broken, modules_below
 from fedsynth.methods import registry
 from fedsynth.methods.method import Method
-from fedsynth.methods.registry import all_methods, is_method, method, method_names
+from fedsynth.methods.registry import all_methods, is_method, method, method_names, summaries
 
 PLAN = """
 import sys
@@ -33,6 +33,10 @@ def test_every_class_with_a_name_is_found_under_it():
     assert not is_method("psgg")
     with pytest.raises(UserError, match=r"unknown method 'psgg'.*Did you mean 'psg'"):
         method("psgg")
+
+
+def test_the_summaries_are_those_of_the_methods():
+    assert summaries() == {name: found.summary for name, found in all_methods().items()}
 
 
 def test_a_plan_imports_no_other_method():
@@ -60,6 +64,8 @@ def test_the_source_of_a_method_is_read_and_not_run(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=r"mine\.py cannot be loaded: RuntimeError.*line 1"):
             method("mine")
         assert method("psg").name == "psg"
+        assert "mine" not in summaries()
+        assert str(tmp_path / "family" / "mine.py") in broken()
     finally:
         monkeypatch.undo()
         registry._of_package.cache_clear()

@@ -9,10 +9,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import torch
-from torch.nn import functional
 
-from fedsynth.core.outcomes import unit_interval
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data import partition, registry
@@ -52,6 +49,11 @@ def handwriting(user: int, images: np.ndarray) -> np.ndarray:
     """The images in the handwriting of one virtual writer.
 
     Slant, rotation, size, position and pen pressure are fixed per writer."""
+    import torch
+    from torch.nn import functional
+
+    from fedsynth.core.outcomes import unit_interval
+
     rng = numpy_generator(NAME, "hand", user)
     slant, turn = rng.normal(0, 0.18), rng.normal(0, 0.12)
     wide, tall = np.exp(rng.normal(0, 0.12, 2))

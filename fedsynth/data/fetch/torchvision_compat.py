@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _SYMPTOM = "operator torchvision::nms does not exist"
 _OPERATORS = ("nms", "qnms")
@@ -21,6 +23,8 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 
 
 def _declare_operators() -> None:
+    import torch
+
     library = torch.library.Library("torchvision", "DEF")
     for operator in _OPERATORS:
         library.define(operator + _SCHEMA)
