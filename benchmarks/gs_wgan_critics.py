@@ -50,11 +50,11 @@ MODEL_CODE = ((Critic, "train"), (Critic, "upstream"), (Critic, "warm_up"),
               (GeneratorTrainer, "step"), (GeneratorTrainer, "sample"))  # fmt: skip
 
 
-def make_job(out: Path, world: ScenarioConfig, **changes: Any) -> Job:
+def make_job(out: Path, scenario: ScenarioConfig, **changes: Any) -> Job:
     """The published GS-WGAN except for the sizes of its networks and these changes."""
     gs_wgan = method("gs_wgan")
     settings = {**dataclasses.asdict(gs_wgan.Config()), "width": 16, "depth": 64, **changes}
-    return Job("gs_wgan", settings, BUDGET, 0, world, EvaluationConfig(), str(out), 1)
+    return Job("gs_wgan", settings, BUDGET, 0, scenario, EvaluationConfig(), str(out), 1)
 
 
 # Processor time, recorded by every process in its own files
@@ -121,10 +121,10 @@ def warm_seconds(
     timings: Path, workers: int, critics: int, steps: int
 ) -> tuple[float, list[float]]:
     """Wall seconds to warm up all critics, and processor seconds of every worker."""
-    world = ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
+    scenario = ScenarioConfig(data="mnist", partition="single", parties=1, stages="together")
     sizes = {"subsets": critics, "steps": critics, "keep": False}
-    job = make_job(timings / f"run-{workers}", world, warm_steps=steps, **sizes)
-    first = make_job(timings / f"first-{workers}", world, warm_steps=0, **sizes)
+    job = make_job(timings / f"run-{workers}", scenario, warm_steps=steps, **sizes)
+    first = make_job(timings / f"first-{workers}", scenario, warm_steps=0, **sizes)
     with open_job_engine(
         "ray", workers=workers, answer=functools.partial(answer, timings), serve=warm_only
     ) as engine:
@@ -171,10 +171,10 @@ class Spent:
 
 def loop_spent(timings: Path, engine: str, rounds: int, sizes: dict[str, Any]) -> Spent:
     """Processor time of the rounds of a federation."""
-    world = ScenarioConfig(data="mnist", partition="iid", parties=10, stages="together")
+    scenario = ScenarioConfig(data="mnist", partition="iid", parties=10, stages="together")
     sizes = {"subsets": 10, "warm_steps": 0, "spc": 10, "keep": False, **sizes}
-    job = make_job(timings / f"run-{engine}", world, steps=rounds, **sizes)
-    first = make_job(timings / f"first-{engine}", world, steps=10, **sizes)
+    job = make_job(timings / f"run-{engine}", scenario, steps=rounds, **sizes)
+    first = make_job(timings / f"first-{engine}", scenario, steps=10, **sizes)
     with open_job_engine(
         engine,
         workers=2,

@@ -87,7 +87,7 @@ def named_paths(text: str) -> set[str]:
 
 
 def exists(path: str) -> bool:
-    """Whether the package has a module or folder at this path."""
+    """True if the package has a module or folder at this path."""
     return (SOURCE / path).exists()
 
 

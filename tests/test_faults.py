@@ -57,7 +57,7 @@ PATIENCE = 200.0  # for a machine that is busy with other things
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    """What the run leaves when nothing happens to it."""
+    """The files of an undisturbed run."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
     assert main([*WORDS, "noise_seed=3", "engine=inprocess", f"out={out}", "--quiet"]) == 0
     return tiny.outputs(out)

@@ -161,7 +161,7 @@ def shares(scenario: ScenarioConfig) -> np.ndarray:
 
 
 def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
-    """Which of these users have ink and paper exchanged: one coin per user, with chance `flip`.
+    """The users whose images are inverted: bool, by one coin per user with probability `flip`.
 
     The simulation uses it; its server does not see it."""
     coins = numpy_generator(scenario.partition_seed, "flip").random(int(users.max()) + 1)
@@ -169,12 +169,12 @@ def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
 
 
 def inverted_parties(scenario: ScenarioConfig) -> np.ndarray:
-    """Which parties have inverted images: bool [parties]."""
+    """The parties whose images are inverted: bool [parties]."""
     return _inversion_coins(scenario, _selected(scenario).parties)
 
 
 def contributing_parties(scenario: ScenarioConfig) -> np.ndarray:
-    """Which parties contribute records and not noise alone: bool [parties]."""
+    """The parties that contribute records and not noise alone: bool [parties]."""
     return ~_selected(scenario).silent
 
 

@@ -29,7 +29,7 @@ def test_real_nodes_give_the_same_bits(local_stage, tmp_path):
 
 
 def test_the_app_folder_names_the_real_apps(tmp_path, monkeypatch):
-    """What `flwr run` takes leads to the apps, and holds nothing else."""
+    """The folder for `flwr run` leads to the apps, and holds nothing else."""
     assert main(["app", str(tmp_path / "app")]) == 0
     files = sorted(p.name for p in (tmp_path / "app").rglob("*") if p.is_file())
     assert files == ["__init__.py", "pyproject.toml"]

@@ -1,4 +1,4 @@
-"""What a plan says judging will cost: images as they will be, and real data apart."""
+"""The planned cost of the evaluation: released images as they will be, real data apart."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from fedsynth.experiment.job import Job
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def job(tmp_path: Path, name: str, world: str = "together", **changes: Any) -> Job:
+def job(tmp_path: Path, name: str, scenario: str = "together", **changes: Any) -> Job:
     """A tiny job with these fields changed."""
 
     return dataclasses.replace(tiny_job(name, tmp_path / name), **changes)
 
 
-@pytest.mark.parametrize("world", ["in_turn", "together"])
+@pytest.mark.parametrize("scenario", ["in_turn", "together"])
 @pytest.mark.parametrize(
     "name",
     ["ldpdc", "psg", "psg_joint", "dp_merf", "upper_bound", "sketch_teach", "sketch_teach_joint"],
 )
-def test_images_are_foreseen(name: str, world: str, tmp_path: Path, here: Engine) -> None:
-    mine = tiny_job(name, tmp_path / "run", world)
+def test_images_are_foreseen(name: str, scenario: str, tmp_path: Path, here: Engine) -> None:
+    mine = tiny_job(name, tmp_path / "run", scenario)
     release(mine, here)
     run = RunDirectory(Path(mine.out))
     for stage, plan in enumerate(mine.plans):

@@ -27,7 +27,7 @@ STUDENTS = {0: (0.8, 0.9), 1: (0.6, 0.7)}  # accuracies by draw
 
 
 def measured(seed: int, epsilon: float = 1.0) -> list[Metric]:
-    """What a run writes of one draw with two students, in two stages."""
+    """The metrics of a run of one seed with two classifiers, in two stages."""
     values = STUDENTS[seed]
     deviation = abs(values[0] - values[1]) / math.sqrt(2)
     found = {"accuracy": sum(values) / 2, "accuracy_std": deviation, "images": 500.0}

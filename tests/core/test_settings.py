@@ -16,7 +16,7 @@ from fedsynth.core.settings import build, convert, describe, plain, setting
 
 
 class Heat(StrEnum):
-    """Where heat comes from."""
+    """The heating elements."""
 
     TOP = "top"
     BOTTOM = "bottom"

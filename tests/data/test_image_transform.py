@@ -69,12 +69,12 @@ def test_halving_is_averaging_and_grey_is_luma():
 
 
 def test_a_world_in_another_form():
-    world = ScenarioConfig(data="made_colour", partition="single", parties=1, resize=28, grey=True)
-    assert dataset_info(world).shape == scenario_stages(world)[0].data.shape == (1, 28, 28)
-    assert party_records(world, 0).images.shape[1:] == (1, 28, 28)
-    assert scenario.test_records(world).images.shape[1:] == (1, 28, 28)
-    assert "images made 28x28 and made grey" in setting_in_words(world)
-    held = dataclasses.replace(world, holdout=100)
+    config = ScenarioConfig(data="made_colour", partition="single", parties=1, resize=28, grey=True)
+    assert dataset_info(config).shape == scenario_stages(config)[0].data.shape == (1, 28, 28)
+    assert party_records(config, 0).images.shape[1:] == (1, 28, 28)
+    assert scenario.test_records(config).images.shape[1:] == (1, 28, 28)
+    assert "images made 28x28 and made grey" in setting_in_words(config)
+    held = dataclasses.replace(config, holdout=100)
     assert scenario.test_records(held).images.shape == (100, 1, 28, 28)
 
 
@@ -88,8 +88,8 @@ def test_a_method_for_grey_images_is_there_for_what_is_made_grey():
 
 def test_a_release_has_the_form(here, tmp_path):
     job = tiny.tiny_job("ldpdc", tmp_path / "run")
-    world = dataclasses.replace(job.scenario, resize=16)
-    job = dataclasses.replace(job, scenario=world)
+    config = dataclasses.replace(job.scenario, resize=16)
+    job = dataclasses.replace(job, scenario=config)
     run = tiny.release_and_judge([job], here)
     assert isinstance(run, RunDirectory)
     assert run.releases.load(job.name, 1).images.shape[1:] == (1, 16, 16)

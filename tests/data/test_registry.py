@@ -1,4 +1,4 @@
-"""What is published about a data set is true of its data, and nothing is read to tell it."""
+"""The published facts of a data set hold for its data, and are known without reading it."""
 
 import doctest
 import subprocess

@@ -184,10 +184,10 @@ def mishap(text: str, party: int, stage: int, request: Request) -> Release:
 
 def test_killed_and_hung_parties_of_real_workers(tmp_path):
     """The round ends by its timeout, the others' answers are used, and all is as in one process."""
-    world = dataclasses.replace(tiny.SCENARIOS["together"], parties=5)
+    scenario = dataclasses.replace(tiny.SCENARIOS["together"], parties=5)
     warm = dataclasses.replace(
         job_of(tmp_path / "warm", "ndpdc_joint", noise_at="distributed", min_answers=3),
-        scenario=world,
+        scenario=scenario,
     )
     job = dataclasses.replace(warm, seed=1, out=str(tmp_path / "ray"))
     with open_job_engine("ray", workers=2, num_cpus=0, answer=mishap) as engine:

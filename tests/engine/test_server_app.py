@@ -57,7 +57,7 @@ def _swap_contents(replies: list[Message]) -> list[Message]:
 
 
 def test_replies_of_other_parties_missing_and_doubled_ones_are_refused():
-    """Who answers is checked against who was asked."""
+    """Replies are matched with the parties that were asked."""
 
     def lose_one(replies: list[Message]) -> list[Message]:
         return replies if "party" in replies[0].content else replies[:1] + replies[2:]

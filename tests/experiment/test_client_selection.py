@@ -1,4 +1,4 @@
-"""Who takes part: against a plain recomputation, with public coins, and what is refused."""
+"""Client selection: against a plain recomputation, with public coins, and refusals."""
 
 import dataclasses
 from pathlib import Path
@@ -25,19 +25,19 @@ quick = settings(max_examples=30, deadline=None)
 
 @pytest.fixture
 def people(monkeypatch, tmp_path):
-    """A world of made-up users."""
+    """A scenario of made-up users."""
     yield from world_of_users(monkeypatch, tmp_path)
 
 
-def settled(world: ScenarioConfig, **options) -> ScenarioConfig:
-    changed = {**(world.options or {}), **options}
-    return user_partition.resolve_source(dataclasses.replace(world, options=changed))[0]
+def settled(config: ScenarioConfig, **options) -> ScenarioConfig:
+    changed = {**(config.options or {}), **options}
+    return user_partition.resolve_source(dataclasses.replace(config, options=changed))[0]
 
 
-def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
-    """Who is chosen, everybody's accuracy and the threshold, by a plain loop over users."""
-    people, info, options = made(), datasets.find(world.data).info, world.options or {}
-    order = select_users(people.counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+def naive(config: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
+    """The selected users, the accuracy of each user and the threshold, by a plain loop."""
+    people, info, options = made(), datasets.find(config.data).info, config.options or {}
+    order = select_users(people.counts(2), 0, config.partition_seed, 0, config.data)[0].tolist()
     count = round(options["volunteers"] * len(order))
     teachers, judges, asked = order[: count // 2], order[count // 2 : count], order[count:]
     taught = [people.of(user) for user in teachers]
@@ -45,7 +45,7 @@ def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
         Records(*(torch.from_numpy(np.concatenate(part)) for part in zip(*taught, strict=True))),
         info,
     )
-    coins = numpy_generator(world.partition_seed, "flip").random(USERS)
+    coins = numpy_generator(config.partition_seed, "flip").random(USERS)
     accuracy = {}
     for user in [*judges, *asked]:
         images, labels = people.of(user)
@@ -65,19 +65,19 @@ def naive(world: ScenarioConfig) -> tuple[list[int], dict[int, float], float]:
 
 @pytest.mark.parametrize("options", [{}, {"chosen": "high"}, {"accuracy": 0.6}])
 def test_the_users_are_those_of_a_plain_recomputation(people, options):
-    world = settled(people, **options)
-    found = user_partition._selected(world)
-    users, accuracy, threshold = naive(world)
+    config = settled(people, **options)
+    found = user_partition._selected(config)
+    users, accuracy, threshold = naive(config)
     assert found.parties.tolist() == users
-    assert len(users) == world.parties > 0
+    assert len(users) == config.parties > 0
     assert found.threshold == pytest.approx(threshold)
     spread = sorted(accuracy.values())
     assert spread[0] < spread[-1], "a model that is alike for all would choose nobody in particular"
     for party, user in enumerate(users):
         images, labels = made().of(user)
-        images = 255 - images if user_partition.inverted_parties(world)[party] else images
-        assert (party_records(world, party).images.numpy() == images).all()
-        assert (party_records(world, party).labels.numpy() == labels).all()
+        images = 255 - images if user_partition.inverted_parties(config)[party] else images
+        assert (party_records(config, party).images.numpy() == images).all()
+        assert (party_records(config, party).labels.numpy() == labels).all()
 
 
 def test_flipped_users_are_among_those_of_low_accuracy(people):
@@ -88,32 +88,32 @@ def test_flipped_users_are_among_those_of_low_accuracy(people):
 def test_the_coin_is_public_and_the_choice_reproducible(people):
     """From the seed alone, a process that has forgotten everything finds the same; a stored answer
     is one that is computed anew."""
-    world = settled(people)
-    first = user_partition._selected(world)
-    flipped = user_partition.inverted_parties(world)
-    coins = numpy_generator(world.partition_seed, "flip").random(USERS)
+    config = settled(people)
+    first = user_partition._selected(config)
+    flipped = user_partition.inverted_parties(config)
+    coins = numpy_generator(config.partition_seed, "flip").random(USERS)
     assert flipped.tolist() == (coins[first.parties] < 0.5).tolist()
     forget()
-    from_disk = user_partition._selected(world)
-    kept = list(Path(world.data_dir).glob("deployed/*.json"))
+    from_disk = user_partition._selected(config)
+    kept = list(Path(config.data_dir).glob("deployed/*.json"))
     assert kept
     for path in kept:
         path.unlink()
     forget()
-    anew = user_partition._selected(world)
+    anew = user_partition._selected(config)
     for other in (from_disk, anew):
         assert other.parties.tolist() == first.parties.tolist()
         assert other.threshold == first.threshold
 
 
 def test_volunteers_are_no_parties_and_nobody_is_held_out_twice(people):
-    world = settled(dataclasses.replace(people, holdout=30), joins="hidden")
-    found = user_partition._selected(world)
+    config = settled(dataclasses.replace(people, holdout=30), joins="hidden")
+    found = user_partition._selected(config)
     held = set(found.held.tolist())
     assert len(held) == 3
     assert not held & set(found.parties.tolist())
     assert len(held) + len(found.parties) + found.volunteers == USERS
-    assert len(scenario.test_records(world).labels) == 30
+    assert len(scenario.test_records(config).labels) == 30
 
 
 def test_hidden_users_take_part_and_say_nothing(people):
@@ -134,11 +134,11 @@ def test_hidden_users_take_part_and_say_nothing(people):
 
 def test_rehearsals_are_of_volunteers_alone_as_many_as_parties(people):
     """All upright or all flipped, and nobody else's records: a rehearsal costs no user anything."""
-    world = settled(people)
-    order = select_users(made().counts(2), 0, world.partition_seed, 0, world.data)[0].tolist()
+    config = settled(people)
+    order = select_users(made().counts(2), 0, config.partition_seed, 0, config.data)[0].tolist()
     volunteers = order[:7]
     for flip in (0, 1):
-        stage = user_partition.reference_scenario(dataclasses.replace(world, parties=9), flip)
+        stage = user_partition.reference_scenario(dataclasses.replace(config, parties=9), flip)
         found = user_partition._selected(stage)
         assert found.parties.tolist() == [*volunteers, *volunteers[:2]]
         assert user_partition.inverted_parties(stage).tolist() == [bool(flip)] * 9

@@ -1,4 +1,4 @@
-"""What a party answers depends on the whole job: its ledger takes no other job for a replay."""
+"""A party's answers depend on the whole job: its ledger takes no other job for a replay."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_layers_lie_over_each_other(tmp_path):
 
 
 def test_a_protocol_with_a_preset_of_its_own_starts_from_that(tmp_path):
-    """What a file says of nets and batches was meant for another protocol; a width is a width."""
+    """Networks and batches of a file belong to its protocol; a width applies to any."""
     cheap = {"nets": 3, "max_images": 70, "batch": 16, "width": 32}
     path = scenario(tmp_path, presets={"laptop": {"evaluation": cheap}})
     words = [f"scenario={path}", "evaluation.protocol=G", "evaluation.nets=2"]

@@ -25,16 +25,16 @@ from fedsynth.storage.run_directory import RunDirectory
 
 @pytest.fixture
 def people(monkeypatch, tmp_path):
-    """A world of made-up users."""
+    """A scenario of made-up users."""
     yield from world_of_users(monkeypatch, tmp_path / "data")
 
 
-def a_job(world, out: Path, **options) -> Job:
+def a_job(scenario, out: Path, **options) -> Job:
     """A tiny job of GS-WGAN's, which protects users."""
-    world = dataclasses.replace(world, parties=6, options={**world.options, **options})
+    scenario = dataclasses.replace(scenario, parties=6, options={**scenario.options, **options})
     settings = tiny.tiny_settings(method("gs_wgan"), {"subsets": 1, "steps": 3})
     budget = Budget(10.0, 1e-3, "user", accounting="rdp")
-    settled = user_partition.resolve_source(world)[0]
+    settled = user_partition.resolve_source(scenario)[0]
     return Job(
         "gs_wgan", settings, budget, 0, settled, tiny.EVALUATION["image"], str(out), noise_seed=7
     )
@@ -82,7 +82,7 @@ def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
 
 
 def test_the_silent_answer_with_noise_alone(people, here, tmp_path, monkeypatch):
-    """What a critic says is nought for those who were not chosen, and for nobody else."""
+    """The gradients of parties that were not selected are zero, and only theirs."""
     before_noise: dict[int, list[torch.Tensor]] = {}
     add = client_session.Guard._add_noise
 

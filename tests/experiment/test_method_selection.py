@@ -30,7 +30,7 @@ def run_of(*words: str) -> ExperimentConfig:
 
 
 def rounds(config: ExperimentConfig, name: str) -> int:
-    """How often the method asks, by its own plan."""
+    """The number of requests of the method, by its own plan."""
     settings, stage = config.methods[name], scenario_stages(config.scenario)[0]
     return method(name).plan(settings, stage, budget(config, name, 10.0)).rounds
 

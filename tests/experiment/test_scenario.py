@@ -1,4 +1,4 @@
-"""Worlds: what is planned from public counts is what the parties then hold."""
+"""Scenarios: the parties hold what was planned from public counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsynth.experiment.scenario import (
     setting_in_words,
 )
 
-WORLDS = [
+SCENARIOS = [
     ScenarioConfig(data="shapes", parties=5),
     ScenarioConfig(data="shapes", parties=2, options={"order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}),
     ScenarioConfig(data="shapes", partition="iid", parties=3, stages="together"),
@@ -28,13 +28,15 @@ WORLDS = [
     ScenarioConfig(data="shapes", partition="shards", parties=6, stages="together", holdout=100),
     ScenarioConfig(data="shapes", partition="single", parties=1),
 ]
-each_world = pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{w.partition}-{w.stages}")
+each_scenario = pytest.mark.parametrize(
+    "config", SCENARIOS, ids=lambda c: f"{c.partition}-{c.stages}"
+)
 
 
-@each_world
-def test_parties_hold_what_was_planned_and_nobody_holds_it_twice(world):
-    info = [f for stage in scenario_stages(world) for f in stage.parties]
-    held = [party_records(world, f.party) for f in info]
+@each_scenario
+def test_parties_hold_what_was_planned_and_nobody_holds_it_twice(config):
+    info = [f for stage in scenario_stages(config) for f in stage.parties]
+    held = [party_records(config, f.party) for f in info]
     for public, records in zip(info, held, strict=True):
         assert len(records.labels) == public.records == sum(public.class_counts.values())
         for name in range(10):
@@ -46,53 +48,53 @@ def test_parties_hold_what_was_planned_and_nobody_holds_it_twice(world):
     assert {image.numpy().tobytes() for image in all_held} <= known
 
 
-@each_world
-def test_the_tasks_are_known_without_data(world, monkeypatch):
+@each_scenario
+def test_the_tasks_are_known_without_data(config, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("data was read")
 
-    expected = scenario_stages(world)
+    expected = scenario_stages(config)
     scenario_stages.cache_clear()
     monkeypatch.setattr(scenario, "_read", refuse)
     monkeypatch.setattr(datasets, "load", refuse)
-    assert scenario_stages(world) == expected
+    assert scenario_stages(config) == expected
 
 
-@each_world
-def test_stages_name_their_classes_in_order(world):
-    stages = scenario_stages(world)
-    assert len(stages) == (world.parties if world.stages == "in_turn" else 1)
+@each_scenario
+def test_stages_name_their_classes_in_order(config):
+    stages = scenario_stages(config)
+    assert len(stages) == (config.parties if config.stages == "in_turn" else 1)
     seen: list[int] = []
     for number, stage in enumerate(stages):
         assert (stage.index, stage.count) == (number, len(stages))
         assert set(stage.classes) == {c for f in stage.parties for c in f.class_counts}
         seen += [c for c in stage.classes if c not in seen]
         assert stage.seen == tuple(seen)
-    if world.partition == "classes":
-        assert tuple(seen) == tuple((world.options or {}).get("order", ORDER_OF_TEN))
+    if config.partition == "classes":
+        assert tuple(seen) == tuple((config.options or {}).get("order", ORDER_OF_TEN))
 
 
 @pytest.mark.parametrize("holdout", [0.25, 300])
 def test_a_holdout_takes_the_place_of_the_test_data(holdout):
     """Settings are chosen on records that no party holds and that are not test data."""
-    world = ScenarioConfig(data="shapes", parties=2, holdout=holdout)
-    held = scenario.test_records(world)
+    config = ScenarioConfig(data="shapes", parties=2, holdout=holdout)
+    held = scenario.test_records(config)
     assert len(held.labels) == (300 if holdout == 300 else 500)
-    kept = [party_records(world, party) for party in range(2)]
+    kept = [party_records(config, party) for party in range(2)]
     mine = {image.numpy().tobytes() for r in kept for image in r.images}
     theirs = {image.numpy().tobytes() for image in held.images}
     assert not mine & theirs
     assert len(mine) + len(theirs) == 2000
-    assert "hold-out" in setting_in_words(world)
-    plain = dataclasses.replace(world, holdout=0.0)
+    assert "hold-out" in setting_in_words(config)
+    plain = dataclasses.replace(config, holdout=0.0)
     assert len(scenario.test_records(plain).labels) == 400
     assert "test data" in setting_in_words(plain)
 
 
 def test_the_partition_seed_deals_anew_and_the_same_seed_the_same():
-    world = ScenarioConfig(data="shapes", partition="iid", parties=2)
-    other = dataclasses.replace(world, partition_seed=1)
-    first, again = party_records(world, 0), party_records(dataclasses.replace(world), 0)
+    config = ScenarioConfig(data="shapes", partition="iid", parties=2)
+    other = dataclasses.replace(config, partition_seed=1)
+    first, again = party_records(config, 0), party_records(dataclasses.replace(config), 0)
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, party_records(other, 0).images[: len(first.images)])
 

@@ -63,33 +63,33 @@ def test_every_party_is_one_user_with_all_that_user_has(people):
 
 
 def test_all_users_where_no_number_is_given(people):
-    world, said = user_partition.resolve_source(dataclasses.replace(people, parties=0))
-    assert world.parties == 7
+    config, said = user_partition.resolve_source(dataclasses.replace(people, parties=0))
+    assert config.parties == 7
     assert said == ()
 
 
 def test_a_coin_for_each_user_says_who_is_flipped(people):
-    world = dataclasses.replace(people, options={"flip": 0.5})
-    flipped = user_partition.inverted_parties(world)
+    config = dataclasses.replace(people, options={"flip": 0.5})
+    flipped = user_partition.inverted_parties(config)
     assert 0 < flipped.sum() < 7
     for party in range(7):
         user = user_of(party_records(people, party))
-        brightness = party_records(world, party).images.unique().tolist()
+        brightness = party_records(config, party).images.unique().tolist()
         assert brightness == [255 - 10 * user if flipped[party] else 10 * user]
-    fewer = dataclasses.replace(world, parties=3)
+    fewer = dataclasses.replace(config, parties=3)
     assert (user_partition.inverted_parties(fewer) == flipped[:3]).all(), (
         "a user is flipped or is not"
     )
     assert not user_partition.inverted_parties(people).any()
-    assert user_partition.inverted_parties(dataclasses.replace(world, options={"flip": 1})).all()
+    assert user_partition.inverted_parties(dataclasses.replace(config, options={"flip": 1})).all()
 
 
 def test_whole_users_are_held_out_and_they_are_as_they_are(people):
-    world = dataclasses.replace(people, parties=0, holdout=8, options={"flip": 1.0})
-    world, _ = user_partition.resolve_source(world)
-    held = scenario.test_records(world)
+    config = dataclasses.replace(people, parties=0, holdout=8, options={"flip": 1.0})
+    config, _ = user_partition.resolve_source(config)
+    held = scenario.test_records(config)
     away = {int(b) // 10 for b in held.images.unique()}
-    parties = {user_of(party_records(world, p)) for p in range(world.parties)}
+    parties = {user_of(party_records(config, p)) for p in range(config.parties)}
     assert away | parties == {0, 2, 3, 4, 5, 6, 7}
     assert not away & parties
     assert len(held.labels) == sum(SIZES[user] for user in away) >= 8

@@ -28,7 +28,7 @@ def records() -> Records:
 
 
 def released(path: Path, **settings):
-    """What a party of eight records of classes 1 and 4 releases, and its plan."""
+    """The release of a party of eight records of classes 1 and 4, and its plan."""
     info = PartyInfo(0, 8, {1: 2, 4: 6})
     dpmix = method("dpmix")
     cfg = build(dpmix.Config, {"spc": 2, **settings})

@@ -122,7 +122,7 @@ def outer_sum_attack(guard: Guard, private: PartyData) -> float:
 
 
 def too_little_noise(patch: pytest.MonkeyPatch, share: float = 0.5) -> None:
-    """What a guard does that charges for more noise than it draws."""
+    """Make the guard draw less noise than it charges for."""
     honest = guard_module.noised
 
     def weak(values: list[torch.Tensor], *, noise_multiplier: float, **named: Any) -> Any:
@@ -132,7 +132,7 @@ def too_little_noise(patch: pytest.MonkeyPatch, share: float = 0.5) -> None:
 
 
 def drop_the_clipping(patch: pytest.MonkeyPatch) -> None:
-    """What a guard does that believes its methods."""
+    """Make the mechanisms trust the lengths that methods claim."""
     patch.setattr(sums, "clip_rows", lambda rows, _: rows)
     patch.setattr(outer_products, "clipped_outer_sum", lambda left, right, _: left.T @ right)
 

@@ -1,4 +1,4 @@
-"""What one answer is charged for: once per use, by the ledger, before any stream is opened."""
+"""Charges of one answer: once per use, in the ledger, before any stream is opened."""
 
 from __future__ import annotations
 

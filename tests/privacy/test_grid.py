@@ -96,7 +96,7 @@ def float32_sum(values: torch.Tensor, deviation: float, stream: np.random.Genera
 
 
 def fine_bits(numbers: np.ndarray) -> int:
-    """How many of the numbers have a bit below 2^-26, which a sum of noise and a larger number
+    """The number of entries that have a bit below 2^-26, which a sum of noise and a larger number
     cannot have in float32."""
     scaled = np.abs(numbers.astype(np.float64)) * 2.0**26
     return int((scaled != np.rint(scaled)).sum())

@@ -1,4 +1,4 @@
-"""What a party keeps beyond a run: found again, by nobody else, and never trusted when damaged."""
+"""The private cache: found again by its party alone, and never trusted when damaged."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def same(a: object, b: object) -> bool:
 
 
 def uninterrupted(n: int) -> dict:
-    """What the plain loop gives."""
+    """The result of the plain loop."""
     state = fresh_state()
     for step in range(n):
         one_round(step, state)
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 def test_no_code_is_loaded_from_a_checkpoint(tmp_path):
-    """What a checkpoint cannot hold safely it does not hold."""
+    """A checkpoint refuses values that it cannot store safely."""
     with pytest.raises(TypeError, match=r"odd\[0\]"):
         list(rounds(1, {"odd": [object()]}, tmp_path / "c", fingerprint="f"))
 

@@ -1,4 +1,4 @@
-"""A fake method for the engine's tests: parties that add keyed noise, and curators that listen."""
+"""A fake method for the engine's tests: parties add keyed noise, the server collects releases."""
 
 from __future__ import annotations
 

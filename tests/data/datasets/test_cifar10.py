@@ -89,7 +89,7 @@ def test_a_truncated_batch_is_refused_by_its_hash(batches, tmp_path):
 
 
 class Command:
-    """What a hostile pickle would run."""
+    """The code that a hostile pickle would run."""
 
     def __reduce__(self):
         return os.system, ("touch harmed",)

@@ -1,4 +1,4 @@
-"""A world without a network, in which every way to data can be opened one by one."""
+"""An environment without a network, in which each source of data can be made available."""
 
 from __future__ import annotations
 

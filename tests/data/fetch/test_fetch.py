@@ -28,7 +28,7 @@ def read_all(offline):
 
 
 def attempt(call, *arguments):
-    """What a call returns, or None and what it told the user."""
+    """The result of a call, or None with its message to the user."""
     try:
         return call(*arguments), ""
     except (UserError, clients.Unavailable) as error:

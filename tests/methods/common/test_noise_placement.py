@@ -92,8 +92,8 @@ def test_every_view_of_distributed_noise_is_reported(name):
 
 
 def test_the_published_count_follows_the_views():
-    """A view without some of the noise costs more by the authors' count too, and a trusted curator
-    has no epsilon by anybody's."""
+    """A view without some of the noise costs more by the convention too, and a trusted aggregator's
+    view has no epsilon by any convention."""
     share = plan("dp_merf_joint", noise_at="distributed").parties[0]
     assert share.paper_event is not None
     full, less = (published_event(share, event) for event in share.views.values())
@@ -117,7 +117,7 @@ def test_shares_are_made_for_those_who_must_answer(name):
         plan(name, min_answers=6)
 
 
-def test_a_party_alone_is_seen_by_the_curator_and_has_nobody_to_collude_with():
+def test_a_party_alone_is_seen_by_the_server_and_has_nobody_to_collude_with():
     share = plan("ndpdc_joint", 1, noise_at="distributed").parties[0]
     assert [view.text for view in share.views] == ["curator"]
     assert share.shares == 1
@@ -202,7 +202,7 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
 
 
 def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
-    """What travels in a secure sum is none of the numbers that are added."""
+    """The messages of a secure sum hold none of the numbers that are added."""
     job = tiny.tiny_job("dp_merf_joint", tmp_path / "run", "together", {"noise_at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg")
     made: list[Release] = []

@@ -132,8 +132,8 @@ def test_a_second_run_reuses_the_warm_critics_and_releases_the_same(here, tmp_pa
 
     def run(name: str, epsilon: float = 10.0, **changes):
         made = tiny.tiny_job("gs_wgan", tmp_path / name, "together", changes)
-        world = replace(made.scenario, data_dir=str(tmp_path / "data"))
-        made = replace(made, scenario=world, budget=replace(made.budget, epsilon=epsilon))
+        scenario = replace(made.scenario, data_dir=str(tmp_path / "data"))
+        made = replace(made, scenario=scenario, budget=replace(made.budget, epsilon=epsilon))
         tiny.release(made, here)
         return {k: v for k, v in tiny.outputs(made.out).items() if k.startswith("releases/")}
 

@@ -83,7 +83,7 @@ def test_replacing_one_record_moves_the_mean_by_at_most_two_over_m(seed, label, 
 
 
 def party_release(tmp_path, noise: float, **changes):
-    """What one party of twelve records sends, and the plan it follows."""
+    """The release of a party of twelve records, and its plan."""
     images = (pixels(12) * 255).to(torch.uint8)
     records = Records(images, torch.arange(12) % 4)
     info = PartyInfo(0, 12, dict.fromkeys(range(4), 3))

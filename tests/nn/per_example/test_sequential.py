@@ -1,4 +1,4 @@
-"""Which networks are read as chains: never one whose forward does anything else."""
+"""Networks that are read as layer sequences: never one whose forward does anything else."""
 
 from __future__ import annotations
 

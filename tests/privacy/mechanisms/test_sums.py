@@ -124,7 +124,7 @@ def test_a_class_without_records_releases_noise_like_any_other(tmp_path):
     assert (sums != 0).all()
 
 
-def test_class_sums_for_a_trusted_curator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
+def test_class_sums_at_a_trusted_aggregator_carry_no_noise_and_are_charged_to_the_public(tmp_path):
     data = records(6)
     mechanism = ClassSums(
         contribution=lambda pixels, _: pixels.flatten(1),
