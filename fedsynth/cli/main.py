@@ -185,6 +185,21 @@ def study(words: tuple[str, ...]) -> None:
 
 @app.command(context_settings=WORDS)
 @_words()
+def evaluate(words: tuple[str, ...]) -> None:
+    """Evaluate releases by another protocol or other classifiers.
+
+    \b
+    fedsynth evaluate RUN [protocol=P] [classifier=mlp,lenet] [stages=all] [KEY=VALUE ...]
+    fedsynth evaluate FILE.npz data=NAME [protocol=P] [KEY=VALUE ...]
+
+    Trains classifiers on what was released: no noise is drawn and no budget is spent.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.evaluate", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
 def verify(words: tuple[str, ...]) -> None:
     """Check a ledger.
 

@@ -68,6 +68,7 @@ MINIMA = {
     "epochs": 0,
     "max_images": 0,
     "batch": 0,
+    "images_per_class": 0,
     "suite_images": 0,
     "scorer_width": 1,
     "scorer_images": 0,
@@ -91,6 +92,9 @@ class EvaluationConfig:
     max_images: int = setting(0, "cap on the image passes of one training; 0: none")
     batch: int = setting(
         0, "batch size; smaller ones give more steps on as many images; 0: as published"
+    )
+    images_per_class: int = setting(
+        0, "train on a random choice of so many images per class of the released set; 0: on all"
     )
     dtype: str = setting(
         "float32",
@@ -184,6 +188,11 @@ class EvaluationConfig:
             if allowed != SUITE:
                 with torch.device("meta"):
                     classifier(name, info.shape, info.classes, self.width)
+
+    def most_images(self, classes: int) -> int:
+        """The most images of a released set with so many classes that are trained on; 0: all."""
+        limits = (self.rules.max_train_images, self.images_per_class * classes)
+        return min((limit for limit in limits if limit), default=0)
 
     def schedule(self, images: int) -> TrainingSchedule:
         """The schedule of training on a set of this size."""

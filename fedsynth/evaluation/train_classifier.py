@@ -179,7 +179,8 @@ def train_and_test(task: EvaluationTask) -> EvalResult:
         raise UserError("the released images are not all finite, so no classifier can be trained.")
     checked_class_indices(task.test_labels, task.classes)
     config = task.config
-    task = replace(task, train=subsample(task.train, config.rules.max_train_images, task.key))
+    most = config.most_images(len(task.train.labels.unique()))
+    task = replace(task, train=subsample(task.train, most, task.key))
     classical = config.protocol == "G" and task.classifier in CLASSICAL
     with one_thread():
         result = _fit_classical(task) if classical else _train_network(task)

@@ -166,7 +166,7 @@ def evaluation_seconds(
         images: Images in the released set.
         tests: Test images.
     """
-    used = min(images, setting.rules.max_train_images or images)
+    used = min(images, setting.most_images(info.classes) or images)
     total = 0.0
     for name in setting.classifiers(info):
         if setting.protocol == "G" and name in CLASSICAL:
