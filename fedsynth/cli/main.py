@@ -200,6 +200,19 @@ def evaluate(words: tuple[str, ...]) -> None:
 
 @app.command(context_settings=WORDS)
 @_words()
+def reproduce(words: tuple[str, ...]) -> None:
+    """Reproduce a printed table of one of the five papers.
+
+    \b
+    fedsynth reproduce RECIPE [cells=RUN,RUN] [preset=published|reduced] [--plan]
+    fedsynth reproduce --list
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.reproduce", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
 def verify(words: tuple[str, ...]) -> None:
     """Check a ledger.
 

@@ -196,9 +196,9 @@ def _given(key: str, value: str) -> str:
     return value
 
 
-def in_a_process(words: Sequence[str]) -> int:
-    """One run, in a process of its own: its engine ends with it, and it ends with the study."""
-    process = subprocess.Popen([sys.executable, "-m", "fedsynth.run", *words])
+def in_a_process(words: Sequence[str], module: str = "fedsynth.run") -> int:
+    """One command in a process of its own: its engine ends with it, and it ends with this one."""
+    process = subprocess.Popen([sys.executable, "-m", module, *words])
     before = signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
     try:
         return process.wait()

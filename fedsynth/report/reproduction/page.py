@@ -1,0 +1,214 @@
+"""Pages of reproduced tables: one per recipe, and one of all, with `coverage.csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedsynth.core.text import epsilon_text, markdown_table
+from fedsynth.report.reproduction.coverage import (
+    Coverage,
+    coverage,
+    read_results,
+    recipe_coverage,
+    table_folder,
+)
+from fedsynth.report.reproduction.recipes import Recipe, Status, all_recipes
+from fedsynth.storage.files import make_directories, write_file
+
+PAGE, COVERAGE = "README.md", "coverage.csv"
+COLUMNS = (
+    "paper",
+    "table",
+    "data",
+    "method",
+    "printed_method",
+    "setting",
+    "epsilon",
+    "spc",
+    "classifier",
+    "protocol",
+    "metric",
+    "printed",
+    "printed_deviation",
+    "ours",
+    "spread",
+    "draws",
+    "within",
+    "status",
+    "reason",
+    "caveat",
+    "run",
+    "command",
+    "commit",
+)
+HEADINGS = ("data", "method", "ε", "measured by", "printed", "ours", "difference", "status")
+
+
+def table_page(recipe: Recipe, cells: Sequence[Coverage]) -> str:
+    """The page of one table."""
+    counts = _counts(cells)
+    lines = [
+        f"# {recipe.source}, table {recipe.table}: {recipe.title}",
+        "",
+        f"`fedsynth reproduce {recipe.name}` makes this page. {_sentence(counts, len(cells))}",
+        "",
+    ]
+    done = [cell for cell in cells if cell.result is not None]
+    if done:
+        lines += [markdown_table(HEADINGS, map(_line, done)), ""]
+    waiting = dict.fromkeys(cell.waits_for for cell in cells if cell.waits_for)
+    reasons = Counter(
+        (str(cell.status), cell.reason) for cell in cells if cell.reason and not cell.waits_for
+    )
+    if reasons or waiting:
+        lines += ["What differs, and what is missing:", ""]
+        for (status, reason), number in reasons.most_common():
+            lines.append(f"* {number} {'cell' if number == 1 else 'cells'} ({status}): {reason}")
+        if waiting:
+            number = sum(bool(cell.waits_for) for cell in cells)
+            lines.append(
+                f"* {number} {'cell' if number == 1 else 'cells'} (not_run): the runs "
+                f"{', '.join(waiting)} have not been made"
+            )
+        lines.append("")
+    commands = dict.fromkeys(
+        (c.result.command, c.result.commit, c.result.seconds) for c in done if c.result
+    )
+    if commands:
+        lines += ["Commands (2 CPU cores):", ""]
+        lines += [f"* `{c}` at {commit}, {seconds:,.0f} s" for c, commit, seconds in commands]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(cell: Coverage) -> tuple[str, ...]:
+    row, result = cell.row, cell.result
+    assert result is not None
+    measured = " ".join(
+        part
+        for part in (
+            row.classifier,
+            f"({row.protocol})" if row.protocol != "none" else "",
+            row.metric.replace("_", " ") if row.metric != "accuracy" else "",
+            f"{row.spc:,} per class" if row.spc else "",
+        )
+        if part
+    )
+    near = "" if cell.within else " (farther than the printed spread and two points)"
+    setting = f", {row.setting}" if row.setting else ""
+    return (
+        row.data,
+        f"{row.printed_method}{setting}",
+        epsilon_text(row.epsilon) if row.epsilon is not None else "",
+        measured,
+        _number(row.value, row.deviation),
+        _number(result.ours, result.spread),
+        f"{result.ours - row.value:+.3f}{near}",
+        str(cell.status),
+    )
+
+
+def _number(value: float, deviation: float | None) -> str:
+    return f"{value:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else "")
+
+
+def _counts(cells: Sequence[Coverage]) -> Counter[Status]:
+    return Counter(cell.status for cell in cells)
+
+
+def _sentence(counts: Counter[Status], total: int) -> str:
+    return (
+        f"Of {total} printed cells {counts[Status.PUBLISHED]} were produced at the published "
+        f"setting, {counts[Status.REDUCED]} in a reduced form, {counts[Status.NOT_RUN]} were not "
+        f"run, and {counts[Status.IMPOSSIBLE]} cannot be."
+    )
+
+
+def write_table(out: Path, recipe: Recipe) -> Path:
+    """Write the page of one table from the results in its folder."""
+    folder = table_folder(out, recipe)
+    make_directories(folder)
+    cells = recipe_coverage(recipe, read_results(folder))
+    return write_file(folder / PAGE, table_page(recipe, cells).encode())
+
+
+def write_coverage(out: Path) -> Path:
+    """Write `coverage.csv`, a row per printed cell, and the page that counts them."""
+    cells = coverage(out)
+    make_directories(out)
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_row(cell) for cell in cells)
+    write_file(out / COVERAGE, buffer.getvalue().encode())
+    return write_file(out / PAGE, _coverage_page(cells).encode())
+
+
+def _row(cell: Coverage) -> list[object]:
+    row, result = cell.row, cell.result
+    values: list[object] = [
+        row.source,
+        row.table,
+        row.data,
+        row.method,
+        row.printed_method,
+        row.setting,
+        row.epsilon,
+        row.spc,
+        row.classifier,
+        row.protocol,
+        row.metric,
+        row.value,
+        row.deviation,
+        result.ours if result else None,
+        result.spread if result else None,
+        result.draws if result else None,
+        cell.within,
+        cell.status,
+        cell.reason,
+        row.flag,
+        result.run if result else None,
+        result.command if result else None,
+        result.commit if result else None,
+    ]
+    return ["" if value is None else value for value in values]
+
+
+def _coverage_page(cells: Sequence[Coverage]) -> str:
+    names = {(each.source, each.table): each for each in all_recipes()}
+    tables = list(dict.fromkeys((cell.row.source, cell.row.table) for cell in cells))
+    rows = []
+    for place in tables:
+        here = [cell for cell in cells if (cell.row.source, cell.row.table) == place]
+        counts = _counts(here)
+        near = [cell.within for cell in here if cell.status == Status.PUBLISHED]
+        recipe = names.get(place)
+        paper, _, table = recipe.name.partition(".") if recipe else ("", "", "")
+        linked = f"[{place[1]}]({paper}/{table}/{PAGE})" if recipe else place[1]
+        rows.append(
+            (
+                place[0],
+                linked,
+                recipe.name if recipe else "",
+                str(len(here)),
+                *(str(counts[status]) for status in Status),
+                f"{sum(map(bool, near))} of {len(near)}" if near else "",
+            )
+        )
+    headings = ("paper", "table", "recipe", "cells", *map(str, Status), "near, of published")
+    text = [
+        "# Printed numbers of five papers, and ours",
+        "",
+        "`fedsynth reproduce --coverage` makes this page and [coverage.csv](coverage.csv), which "
+        "has a row per printed cell. " + _sentence(_counts(cells), len(cells)),
+        "",
+        "A number is near if it lies within the printed spread or two points.",
+        "",
+        markdown_table(headings, rows),
+        "",
+    ]
+    return "\n".join(text)

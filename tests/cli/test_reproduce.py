@@ -1,0 +1,118 @@
+"""The command that reproduces tables: which commands it starts, and that it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedsynth.cli import reproduce
+from fedsynth.cli.evaluate import evaluation_words, other_evaluation
+from fedsynth.cli.reproduce import Reproduction, main
+from fedsynth.experiment.config import parse_overrides, resolve
+from fedsynth.experiment.experiment import Experiment
+from fedsynth.experiment.reevaluation import Reevaluation
+from fedsynth.report.reproduction.coverage import read_results, table_folder
+from fedsynth.report.reproduction.recipes import Preset, recipe
+from fedsynth.storage.files import write_file
+from fedsynth.storage.metrics import MetricsFile
+from fedsynth.storage.run_directory import METRICS, REPORT, RunDirectory
+
+MERF = ("dp_merf", 10.0, 0, 1)
+
+
+class Commands:
+    """In place of `fedsynth`: writes what a run and an evaluation leave."""
+
+    def __init__(self, failing: Sequence[int] = ()) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self._failing = failing
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.calls.append(tuple(words))
+        if words[0] == "run" and words[1] != "--resume":
+            config = resolve(parse_overrides([word for word in words[1:] if "=" in word]))
+            run = RunDirectory.create(Path(str(config.run.out)))
+            run.write_config(config.as_dict())
+        else:
+            run = RunDirectory(Path(words[2] if words[0] == "run" else words[1]))
+        if len(self.calls) in self._failing:
+            return 2
+        if words[0] == "evaluate":
+            config = other_evaluation(run, parse_overrides(evaluation_words(words[2:])))
+            folder = Reevaluation(run, Experiment.of(config, run.path)).folder
+            rows = MetricsFile(folder / METRICS)
+            (folder).mkdir(parents=True)
+            rows.add([(*MERF, "accuracy_P_convnet", 0.81), (*MERF, "images", 60_000)])
+        else:
+            run.add_metrics([(*MERF, "accuracy_P_convnet", 0.85), (*MERF, "images", 60_000)])
+            run.add_metrics([(*MERF, "seconds_release", 12.0)])
+            write_file(run.path / REPORT, b"done")
+        return 0
+
+
+def reproduction(folder: Path, name: str = "psg.table1a") -> Reproduction:
+    return Reproduction(recipe(name), Preset.PUBLISHED, folder / "results", folder / "runs")
+
+
+def test_a_run_is_made_once_and_its_numbers_are_kept(tmp_path: Path) -> None:
+    work, commands = reproduction(tmp_path), Commands()
+    runs = [work.recipe.run("dp_merf_mnist")]
+    assert work.execute(runs, commands) == []
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert (found.ours, found.seconds, found.preset) == (0.85, 12.0, "published")
+    assert found.command.startswith("fedsynth run scenario=classification preset=paper")
+    assert str(tmp_path) not in found.command
+    assert work.execute(runs, commands) == []
+    assert len(commands.calls) == 1
+
+
+def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
+    work, commands = reproduction(tmp_path), Commands(failing=[1])
+    runs = [work.recipe.run("dp_merf_mnist")]
+    assert work.execute(runs, commands) == ["dp_merf_mnist"]
+    assert read_results(table_folder(work.out, work.recipe)) == []
+    assert work.execute(runs, commands) == []
+    assert commands.calls[1][:2] == ("run", "--resume")
+
+
+def test_one_failure_does_not_end_the_others(tmp_path: Path) -> None:
+    work, commands = reproduction(tmp_path), Commands(failing=[1])
+    runs = [work.recipe.run("dp_merf_fashion"), work.recipe.run("dp_merf_mnist")]
+    assert work.execute(runs, commands) == ["dp_merf_fashion"]
+    assert len(read_results(table_folder(work.out, work.recipe))) == 1
+
+
+def test_an_evaluation_makes_the_run_that_it_needs(tmp_path: Path) -> None:
+    work, commands = reproduction(tmp_path, "psg.table1b"), Commands()
+    assert work.execute([work.recipe.run("dp_merf_mnist_10")], commands) == []
+    assert [call[0] for call in commands.calls] == ["run", "evaluate"]
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert (found.ours, found.reason, found.key.spc) == (0.81, "", "10")
+    assert "images_per_class=10" in found.command
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["psg.tabel1a"], "unknown recipe 'psg.tabel1a'. Did you mean 'psg.table1a'?"),
+        (["psg.table1a", "preset=full"], "unknown preset 'full'"),
+        (["psg.table1a", "cells=psg_mnist"], "unknown run of psg.table1a 'psg_mnist'"),
+        (["psg.table1a", "cell=x"], "unknown key 'cell'. Did you mean 'cells'?"),
+        (["--plna"], "unknown option '--plna'"),
+        (["preset=reduced"], "name one recipe"),
+    ],
+)
+def test_mistakes_are_named(words: list[str], message: str, capsys) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_list_and_the_coverage_need_no_run(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(reproduce, "in_a_process", None)  # nothing may be started
+    assert main(["--list", f"out={tmp_path}"]) == 0
+    assert "psg.table1a" in capsys.readouterr().out
+    assert main(["--coverage", f"out={tmp_path}"]) == 0
+    assert (tmp_path / "coverage.csv").is_file()
+    assert (tmp_path / "psg/table1a/README.md").is_file()

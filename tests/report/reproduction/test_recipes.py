@@ -1,0 +1,108 @@
+"""Recipes: each is readable, names printed cells that exist, and its commands can be run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fedsynth.core.errors import UserError
+from fedsynth.experiment.config import parse_overrides, resolve
+from fedsynth.report.paper_comparison.numbers import paper_numbers
+from fedsynth.report.reproduction import recipes
+from fedsynth.report.reproduction.recipes import (
+    Cells,
+    Preset,
+    RecipeRun,
+    all_recipes,
+    recipe,
+    recipe_names,
+)
+
+RUNS = [(each.name, run.name) for each in all_recipes() for run in each.runs]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_of_a_printed_table_and_every_part_of_it_names_cells(name: str) -> None:
+    rows = recipe(name).rows
+    assert rows
+    for part in (*recipe(name).runs, *recipe(name).left_out):
+        assert part.cells.select(rows), part
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_no_printed_cell_belongs_to_two_runs(name: str) -> None:
+    owners = Counter(
+        id(row) for run in recipe(name).runs for row in run.cells.select(recipe(name).rows)
+    )
+    assert max(owners.values()) == 1
+
+
+def test_every_table_has_one_recipe_at_most() -> None:
+    tables = [(each.source, each.table) for each in all_recipes()]
+    assert len(set(tables)) == len(tables)
+    assert set(tables) <= {(row.source, row.table) for row in paper_numbers()}
+
+
+@pytest.mark.parametrize(("name", "run"), RUNS)
+def test_commands_resolve_in_both_forms(name: str, run: str) -> None:
+    chosen = recipe(name).run(run)
+    if chosen.of:
+        base, _, other = chosen.of.rpartition("/")
+        assert recipe(base or name).run(other).words
+        assert chosen.evaluate
+        assert not chosen.words
+        return
+    published = resolve(parse_overrides(chosen.words_of(Preset.PUBLISHED)))
+    assert published.run.preset == "paper"
+    assert published.scenario.data == published_data(chosen)
+    if chosen.reduced:
+        assert chosen.why
+        reduced = resolve(parse_overrides(chosen.words_of(Preset.REDUCED)))
+        assert reduced.as_dict() != published.as_dict()
+
+
+def published_data(run: RecipeRun) -> str:
+    """The data set of a run's words."""
+    return next(word.partition("=")[2] for word in run.words if word.startswith("data="))
+
+
+@pytest.mark.parametrize(("name", "run"), RUNS)
+def test_a_run_has_the_epsilons_of_its_cells(name: str, run: str) -> None:
+    chosen = recipe(name).run(run)
+    words = dict(word.split("=", 1) for word in (*chosen.words, *chosen.evaluate))
+    if "epsilon" not in words:
+        return
+    given = {float(text) for text in words["epsilon"].split(",")}
+    printed = {row.epsilon for row in chosen.cells.select(recipe(name).rows)} - {None}
+    assert printed <= given
+
+
+def test_words_of_the_reduced_form_replace_those_of_the_published_one() -> None:
+    run = RecipeRun("r", Cells({}), ("a=1", "seed=0,1", "b=2"), ("seed=0", "c=3"))
+    assert run.words_of(Preset.PUBLISHED) == ("a=1", "seed=0,1", "b=2")
+    assert run.words_of(Preset.REDUCED) == ("a=1", "b=2", "seed=0", "c=3")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cels: {}", "unknown key 'cels'.*'cells'"),
+        ("cells: {dta: mnist}", "unknown column of cells 'dta'.*'data'"),
+        ("cells: 3", "cells=3 must hold columns"),
+    ],
+)
+def test_a_wrong_recipe_is_named(tmp_path, monkeypatch, text: str, message: str) -> None:
+    (tmp_path / "x.table9.yaml").write_text(
+        f"source: s\ntable: 9\ntitle: t\nruns:\n  one:\n    {text}\n"
+    )
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path)
+    recipe.cache_clear()
+    with pytest.raises(UserError, match=message):
+        recipe("x.table9")
+    recipe.cache_clear()
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown recipe 'psg.table1'.*Did you mean 'psg.table1"):
+        recipe("psg.table1")
