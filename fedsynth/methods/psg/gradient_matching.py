@@ -7,13 +7,13 @@ supplies it through a mechanism; everything in this file is post-processing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fedsynth.core.messages import Arrays, Request
 from fedsynth.core.outcomes import SyntheticSet
@@ -23,7 +23,8 @@ from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.nn.compute_dtype import DTYPES
+from fedsynth.nn.compute_dtype import DTYPES, compute_type
+from fedsynth.nn.matching_gradient import matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
 OUTER_INNER = {  # images per class -> (outer, inner) of the paper and its program
@@ -71,6 +72,12 @@ class MatchingConfig:
         "own", "images of the inner training: own classes or all", choices=("own", "all")
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
+    matching_dtype: str = setting(
+        "auto",
+        "arithmetic of matching and inner training, which touch no record (auto: bfloat16 if the "
+        "machine has instructions for it)",
+        choices=DTYPES,
+    )
 
     @property
     def outer_inner(self) -> tuple[int, int]:
@@ -143,6 +150,7 @@ class MatchedImages:
         )
         self.images = (start * cfg.image_init).to(device)
         self.velocity = torch.zeros_like(self.images)
+        self.compute = compute_type(cfg.matching_dtype, device)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -156,13 +164,11 @@ class MatchedImages:
 
     def match(self, net: nn.Module, real: Sequence[torch.Tensor]) -> None:
         """Update the images such that they give this network a gradient more like `real`."""
-        parameters = list(net.parameters())
+        distance = functools.partial(row_cosine_distance, [g for g in real if g.dim() >= 2])
         for _ in range(self.cfg.updates):
-            images = self.images.clone().requires_grad_()
-            loss = F.cross_entropy(net(images), self.labels)
-            synthetic = torch.autograd.grad(loss, parameters, create_graph=True)
-            (gradient,) = torch.autograd.grad(row_cosine_distance(real, synthetic), images)
-            self.move(gradient)
+            self.move(
+                matching_gradient(net, self.images, self.labels, distance, compute=self.compute)
+            )
 
     def move(self, gradient: torch.Tensor) -> None:
         """Take one step against the gradient of the loss at the images."""
@@ -182,7 +188,9 @@ class MatchedImages:
         for _ in range(self.cfg.outer_inner[1]):
             order = torch.randperm(len(labels), generator=generator).to(images.device)
             for part in order.split(NET_BATCH):
-                _, gradients = loss_and_gradients(net, images[part], labels[part])
+                _, gradients = loss_and_gradients(
+                    net, images[part], labels[part], compute=self.compute
+                )
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-self.cfg.net_learning_rate)
 

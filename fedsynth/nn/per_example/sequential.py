@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from itertools import zip_longest
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, fx, nn
@@ -55,12 +56,7 @@ class LayerSequence:
         compute: torch.dtype = torch.float32,
         summed: bool = False,
     ) -> None:
-        for part in model.modules():
-            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
-                raise UnsupportedModel(f"its {type(part).__name__} has hooks")
-        modules = [m for m in _leaves(model) if type(m) is not nn.Identity]
-        for module in modules:
-            _check(module)
+        modules = layers_in_order(model)
         _check_planes(modules, shape)
         self.layers: list[Layer] = []
         block = _first_block(modules, shape, compute)
@@ -71,7 +67,7 @@ class LayerSequence:
             self.layers.append(_layer(module, following, compute, summed))
         self.weights = [weight for layer in self.layers for weight in layer.weights]
         self.parameters = list(model.parameters())
-        _check_weights(self.parameters, self.weights)
+        check_weights(self.parameters, self.weights)
 
     @torch.no_grad()
     def forward(self, x: Tensor, keep: bool = True) -> Tensor:
@@ -101,6 +97,21 @@ class LayerSequence:
         return [total for layer in self.layers for total in layer.summed_gradients()]
 
 
+def layers_in_order(model: nn.Module) -> list[nn.Module]:
+    """The layers of a network in the order of execution, each of a kind that is hand-written.
+
+    Raises:
+        UnsupportedModel: The network does anything else than call them one after the other.
+    """
+    for part in model.modules():
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+            raise UnsupportedModel(f"its {type(part).__name__} has hooks")
+    modules = [m for m in _leaves(model) if type(m) is not nn.Identity]
+    for module in modules:
+        _check(module)
+    return modules
+
+
 def _leaves(model: nn.Module) -> list[nn.Module]:
     """The leaf modules of a network whose forward calls them one after the other.
 
@@ -112,6 +123,20 @@ def _leaves(model: nn.Module) -> list[nn.Module]:
     owner = _owner(model, "layer_sequence")
     if owner is not None and owner is _owner(model, "forward"):  # no subclass overrides `forward`
         return [leaf for part in owner.layer_sequence(model) for leaf in _leaves(part)]
+    if model in _no_sequences:
+        raise UnsupportedModel(_no_sequences[model])
+    try:
+        return _traced_leaves(model)
+    except UnsupportedModel as reason:
+        _no_sequences[model] = str(reason)
+        raise
+
+
+_no_sequences: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+"""Networks found to be no sequence, and why: tracing one takes about as long as a small step."""
+
+
+def _traced_leaves(model: nn.Module) -> list[nn.Module]:
     try:
         nodes = list(fx.Tracer().trace(model).nodes)
     except Exception as error:  # the tracer runs foreign code, which may raise anything
@@ -160,7 +185,12 @@ def _check_planes(modules: list[nn.Module], shape: Sequence[int]) -> None:
             raise UnsupportedModel(f"{module} gets records of an unusual shape")
 
 
-def _check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
+def check_weights(parameters: Sequence[Tensor], weights: list[Tensor]) -> None:
+    """Refuse layers whose `weights` are not exactly the parameters of the network.
+
+    Raises:
+        UnsupportedModel: A weight is shared, missing, frozen or of another type or device.
+    """
     in_layers, in_model = [id(w) for w in weights], [id(p) for p in parameters]
     if len(set(in_layers)) != len(in_layers) or set(in_layers) != set(in_model):
         raise UnsupportedModel("a weight is shared, or used outside the layers")

@@ -12,7 +12,7 @@ from fedsynth.methods.psg.gradient_matching import row_cosine_distance
 from fedsynth.methods.psg.prior import GeneratedImages, PSGPriorConfig
 
 FACTS = DatasetInfo("tiny", (1, 28, 28), 4, (0.5,), (0.25,))
-CFG = PSGPriorConfig(spc=2, width=4, updates=3)
+CFG = PSGPriorConfig(spc=2, width=4, updates=3, matching_dtype="float32")
 
 
 def generated() -> GeneratedImages:

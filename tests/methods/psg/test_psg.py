@@ -73,7 +73,15 @@ def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tupl
 @pytest.mark.usefixtures("no_noise")
 def test_psg_is_the_published_algorithm(here, tmp_path):
     """Clipped batches, momentum that outlives networks, inner training, R T K real gradients."""
-    changes = {**ALL, "runs": 2, "outer": 2, "inner": 2, "batches": 2, "clip": 1.0}
+    changes = {
+        **ALL,
+        "matching_dtype": "float32",
+        "runs": 2,
+        "outer": 2,
+        "inner": 2,
+        "batches": 2,
+        "clip": 1.0,
+    }
     job, sets = released_sets("psg", tmp_path, here, changes, holdout=1900)
     for stage, outcome in enumerate(sets):
         this_stage = scenario_stages(job.scenario)[stage]

@@ -7,10 +7,11 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.nn.classifiers.convnet import ConvNet, make_convnet
+from fedsynth.nn.classifiers.poolnet import PoolNet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.per_example import gradients
 from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
@@ -107,6 +108,22 @@ def test_other_nets_run_as_they_are() -> None:
     with default_seed("lenet"):
         net = classifier("lenet", (1, 28, 28), 3)
     assert torch.equal(logits(net, x), net(x).detach())
+
+
+def test_a_net_that_is_no_sequence_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[nn.Module] = []
+    trace = fx.Tracer.trace
+
+    def counted(tracer: fx.Tracer, root: nn.Module) -> fx.Graph:
+        traced.append(root)
+        return trace(tracer, root)
+
+    monkeypatch.setattr(fx.Tracer, "trace", counted)
+    x = torch.randn(4, 1, 28, 28, generator=torch_generator("x"))
+    nets = [PoolNet(2, 3, 28), PoolNet(2, 3, 28)]
+    for net in nets * 2:
+        logits(net, x)
+    assert traced == nets
 
 
 def test_other_nets_compute_coarsely_under_autocast() -> None:
