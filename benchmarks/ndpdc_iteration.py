@@ -81,6 +81,7 @@ def our_step(width: int) -> Callable[[int], None]:
     from fedsynth.privacy.mechanisms.sums import ClassSums
     from fedsynth.privacy.noise import NoiseKey
     from fedsynth.privacy.party_data import PartyData
+    from fedsynth.privacy.party_key import PartyKey
 
     records = Records(*_records())
     info = PartyInfo(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
@@ -91,7 +92,14 @@ def our_step(width: int) -> Callable[[int], None]:
     guard = Guard(
         plan=PartyPlan(0, RECORDS, gaussian(NOISE)),
         stage=0,
-        ledger=Ledger(home / "ledger.jsonl", job="benchmark", party=0, budget=free, key=key),
+        ledger=Ledger(
+            home / "ledger.jsonl",
+            job="benchmark",
+            party=0,
+            budget=free,
+            noise_key=key,
+            party_key=PartyKey.of_owner(home, "party 0", 0),
+        ),
         key=key,
         request_digest="benchmark",
         data_fingerprint="benchmark",

@@ -40,6 +40,7 @@ from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
+from fedsynth.privacy.party_key import PartyKey
 
 MILLION_MS, STEP_RATIO, RELEASE_RATIO = 40.0, 1.10, 1.05  # the targets
 EXACT, PLAIN, NONE = "exact", "plain float", "no noise"
@@ -158,7 +159,14 @@ def fresh_guard(folder: Path) -> Guard:
     return Guard(
         plan=PartyPlan(0, 256, gaussian(1.0)),
         stage=0,
-        ledger=Ledger(folder / "ledger.jsonl", job="benchmark", party=0, budget=free, key=KEY),
+        ledger=Ledger(
+            folder / "ledger.jsonl",
+            job="benchmark",
+            party=0,
+            budget=free,
+            noise_key=KEY,
+            party_key=PartyKey.of_owner(folder, "party 0", 0),
+        ),
         key=KEY,
         request_digest="benchmark",
         data_fingerprint="benchmark",

@@ -26,12 +26,7 @@ class Request:
 
     def digest(self) -> str:
         """SHA-256 over all content: equal requests have equal digests."""
-        sha = hashlib.sha256(repr((self.kind, self.round, sorted(self.scalars.items()))).encode())
-        for name, value in sorted(self.arrays.items()):
-            raw = value.detach().cpu().contiguous()
-            sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
-            sha.update(raw.numpy().tobytes())
-        return sha.hexdigest()
+        return _content_hash((self.kind, self.round), self.scalars, self.arrays)
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,10 @@ class Release:
     entries: tuple[str, ...]  # hashes of the ledger entries behind these arrays
     scalars: Scalars = field(default_factory=dict)
     only_in_sum: bool = False  # holds one share of the noise: must not be revealed by itself
+
+    def payload_hash(self) -> str:
+        """SHA-256 of what a receiver learns: arrays by name, type, shape and bytes, and scalars."""
+        return _content_hash(("payload",), self.scalars, self.arrays)
 
     def synthetic_set(self) -> SyntheticSet:
         """The synthetic set that this release consists of.
@@ -62,3 +61,12 @@ class AggregatedSum:
 
     arrays: Arrays
     parties: tuple[int, ...]  # the parties in the sum
+
+
+def _content_hash(kind: tuple[object, ...], scalars: Scalars, arrays: Arrays) -> str:
+    sha = hashlib.sha256(repr((*kind, sorted(scalars.items()))).encode())
+    for name, value in sorted(arrays.items()):
+        raw = value.detach().cpu().contiguous()
+        sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
+        sha.update(raw.numpy().tobytes())
+    return sha.hexdigest()

@@ -34,12 +34,12 @@ class View:
         """The view in words, as it is stored."""
         match self.kind:
             case ViewKind.SERVER:
-                return "curator"
+                return "server"
             case ViewKind.SUM:
-                return f"curator who sees sums of {self.shares} or more shares"
+                return f"server that sees sums of {self.shares} or more shares"
             case ViewKind.COLLUDING:
                 parties = "party" if self.colluding == 1 else "parties"
-                return f"curator with {self.colluding} colluding {parties}"
+                return f"server with {self.colluding} colluding {parties}"
             case ViewKind.PUBLIC:
                 return "public"
             case ViewKind.COMPARISON:
@@ -47,8 +47,13 @@ class View:
 
     @property
     def description(self) -> str:
-        """The view in words, for display: stored texts call the server "curator"."""
-        return self.text.replace("curator who", "server that").replace("curator", "server")
+        """The view in words, for display."""
+        return readable_view(self.text)
+
+
+def readable_view(stored: str) -> str:
+    """A stored view in words: ledgers of earlier versions call the server "curator"."""
+    return stored.replace("curator who", "server that").replace("curator", "server")
 
 
 SERVER_VIEW = View(ViewKind.SERVER)

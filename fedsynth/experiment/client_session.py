@@ -22,6 +22,7 @@ from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
+from fedsynth.privacy.party_key import PartyKey
 from fedsynth.privacy.private_cache import PrivateCache
 from fedsynth.privacy.secagg.protocol import STAGES, answer_in_stage
 
@@ -95,7 +96,14 @@ def _party_state(job: Job, party: int) -> _PartyState:
     key = NoiseKey.of_owner(folder, f"party {party}", job.noise_seed)
     records = party_records(job.scenario, party)
     raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
-    ledger = Ledger(folder / "ledger.jsonl", job=job.name, party=party, budget=job.budget, key=key)
+    ledger = Ledger(
+        folder / "ledger.jsonl",
+        party_key=PartyKey.of_owner(folder, f"party {party}", job.noise_seed),
+        noise_key=key,
+        job=job.name,
+        party=party,
+        budget=job.budget,
+    )
     return _PartyState(records, key, key.fingerprint(*raw), ledger)
 
 

@@ -286,7 +286,7 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
     plan = job.plan(stage)
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
-        event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl"))
+        event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl", job.name))
         if share.views.get(SERVER_VIEW) == disclosed():
             event = disclosed()  # no guarantee against the trusted aggregator that adds the noise
         spent["pld"].append(epsilon(event, job.budget.delta, "pld"))

@@ -39,6 +39,7 @@ from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
+from fedsynth.privacy.party_key import PartyKey
 
 LEAST_TRIALS = 20
 TRIED = 400  # thresholds
@@ -166,7 +167,14 @@ def fresh_party(
         root = Path(folder)
         key = NoiseKey.of_owner(root, owner, noise_seed)
         unlimited = Budget(math.inf, 1e-5)
-        ledger = Ledger(root / "ledger.jsonl", job="audit", party=0, budget=unlimited, key=key)
+        ledger = Ledger(
+            root / "ledger.jsonl",
+            party_key=PartyKey.of_owner(root, owner, noise_seed),
+            noise_key=key,
+            job="audit",
+            party=0,
+            budget=unlimited,
+        )
         guard = Guard(
             plan=PartyPlan(0, public_count, disclosed()),
             stage=0,

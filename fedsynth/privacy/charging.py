@@ -42,6 +42,7 @@ class Charger:
         self.entries: list[str] = []
         self._reservation: _Reservation | None = None
         self._labels: set[str] = set()  # charged while this request is answered
+        self._views: set[View] = set()  # for which these charges count
 
     @contextmanager
     def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:
@@ -82,8 +83,8 @@ class Charger:
     def charge(self, event: DpEvent, label: str, view: View = SERVER_VIEW) -> Entry:
         """Charge once under this label.
 
-        The ledger takes an equal charge of an equal request for a replay, with the same noise; two
-        uses in one answer must therefore differ in their label.
+        The ledger takes an equal charge of an equal request on equal data for a replay, with the
+        same noise; two uses in one answer must therefore differ in their label.
         """
         if label in self._labels and event != disclosed():
             raise PermissionError(f"{label} is used already in this answer: number your calls")
@@ -93,9 +94,32 @@ class Charger:
             stage=self._stage,
             label=label,
             digest=self._digest,
+            data=self._fingerprint,
             view=view,
             expected=self._plan.event,
         )
         if entry.hash not in self.entries:
             self.entries.append(entry.hash)
+            self._views.add(view)
         return entry
+
+    def record_release(self, payload_hash: str) -> None:
+        """Record the hash of an answer before it leaves.
+
+        A plain hash is for answers that the server may know. Values with less than all of their
+        noise could be found by trying: their hash is keyed, and tells nothing without the noise
+        key.
+
+        Raises:
+            LedgerConflict: This request was answered with another payload before.
+        """
+        payload = f"sha256:{payload_hash}"
+        if self._views != {SERVER_VIEW}:
+            payload = f"hmac-sha256:{self._key.fingerprint(bytes.fromhex(payload_hash))}"
+        self._ledger.record_release(
+            payload,
+            stage=self._stage,
+            digest=self._digest,
+            data=self._fingerprint,
+            view=next(iter(self._views)) if len(self._views) == 1 else SERVER_VIEW,
+        )

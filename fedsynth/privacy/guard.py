@@ -115,17 +115,20 @@ class Guard:
 
     def release(self, payload: SyntheticSet | Arrays, scalars: Scalars | None = None) -> Release:
         """A release of results of this guard's mechanisms, or of a set computed from them, with
-        the ledger entries that paid.
+        the ledger entries that paid. The ledger records the hash of what leaves.
 
         Raises:
             PermissionError: No mechanism was used in this answer.
+            LedgerConflict: The request was answered with other values before.
         """
         if not self._charger.entries:
             raise PermissionError("nothing was charged for this release: use a mechanism first")
         arrays = payload.to_arrays() if isinstance(payload, SyntheticSet) else payload
         ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
         entries, public = tuple(self._charger.entries), dict(scalars or {})
-        return Release(self._plan.party, ready, entries, public, self._only_in_sum)
+        release = Release(self._plan.party, ready, entries, public, self._only_in_sum)
+        self._charger.record_release(release.payload_hash())
+        return release
 
     def acknowledge(self) -> Release:
         """An empty release: the requested work is done and its result stays at the party."""

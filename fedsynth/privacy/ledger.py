@@ -1,28 +1,31 @@
-"""The append-only ledger of all privacy spending of one party in one job.
+"""The append-only ledger of all privacy spending of one party, over all of its jobs.
 
 Guarantees:
-* an entry is on disk (fsync) before `reserve` returns, and noise is drawn only afterwards: a crash
-  may waste budget, it can never hide spending;
-* entries are chained by SHA-256, so that a changed, removed or reordered line is found on reading,
-  except for lines removed from the end;
-* an entry that would exceed the party's budget is refused and nothing is written;
-* a request for the same entry (same stage, label and digest) returns the existing one: noise is
-  keyed by the entry, so that a release computed again after a crash is the same release.
+* an entry is on disk (fsync), and counted by the ledger's head in another file, before `reserve`
+  returns, and noise is drawn only afterwards: a crash may waste budget, it can never hide spending;
+* entries are chained by SHA-256 and signed by the party, and the head knows the length: a changed,
+  removed or reordered line, a missing end, an emptied, deleted or rewritten file is found before
+  anything is released;
+* an entry that would exceed the party's budget is refused and nothing is written; the budget of a
+  job, with unit, relation, delta and accounting, is that of the job's first entry;
+* a request for the same entry (same job, stage, label, digest and data) returns the existing one:
+  noise is keyed by the entry, so that a release computed again after a crash is the same release.
+  Other data under the same request are charged anew, and a second payload for it is refused.
+
+Not covered: ledger and head put back together to an older copy of both, and the deletion of the
+whole folder with the key. A later certificate or export in other hands shows either.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from dp_accounting import DpEvent
 from filelock import FileLock
@@ -31,119 +34,119 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.plan import SERVER_VIEW, View
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
+from fedsynth.privacy.accounting.events import composed, flatten, from_json, nothing, to_json
+from fedsynth.privacy.ledger_entry import (
+    CHARGE,
+    MAX_LINE,
+    PROTOCOL,
+    RELEASE,
+    Entry,
+    chained,
+    damaged,
+    data_mark,
+    read_chains,
+    read_charges,
+    read_entries,
+    signed_entry,
+    total,
+)
+from fedsynth.privacy.ledger_head import (
+    EMPTY,
+    GENESIS,
+    Head,
+    HeadFile,
+    LedgerDamaged,
+    LedgerError,
+)
 from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_key import PartyKey
 from fedsynth.storage.files import sync_directory
 
-GENESIS = "0" * 64
+__all__ = [
+    "GENESIS",
+    "SLACK",
+    "BudgetExceeded",
+    "Entry",
+    "Ledger",
+    "LedgerConflict",
+    "LedgerDamaged",
+    "LedgerError",
+    "LifetimeFilter",
+    "read_chains",
+    "read_charges",
+    "read_entries",
+    "total",
+]
+
 SLACK = 1e-9  # relative: calibration stops this side of the target, floats do not
+WAY_OUT = (
+    "Restore it from a copy. Without one, what was spent is unknown: release nothing more from "
+    "these records. In a simulation, start the run again in another directory."
+)
 
 
 class BudgetExceeded(Exception):
     """A refused charge: the request would exceed the party's budget."""
 
 
-class LedgerDamaged(UserError):
-    """A ledger that was changed after it was written."""
+class LedgerConflict(LedgerError):
+    """A request that contradicts what the ledger says of an earlier one."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One line of a ledger: what was spent, for what, and the hash of the line before."""
+class LifetimeFilter(Protocol):
+    """Decides whether a party may spend more, over all of its jobs."""
 
-    seq: int
-    job: str
-    party: int
-    stage: int
-    label: str
-    digest: str  # of the request this spending answers
-    view: str  # `View.text` of the view that counts the event; closer to the party, more is seen
-    event: dict[str, Any]
-    noise: str  # where the noise comes from
-    key: str  # name of the noise key, so that a replay is known to draw the same noise
-    prev: str
-    hash: str
+    def check(self, entries: Sequence[Entry], event: DpEvent) -> None:
+        """Refuse `event` after these entries of all jobs; called before each new charge.
 
-    def line(self) -> str:
-        """The canonical text of this entry."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        Raises:
+            BudgetExceeded: The lifetime budget does not allow the event.
+        """
 
 
-def _hash(fields: dict[str, Any]) -> str:
-    body = {k: v for k, v in fields.items() if k != "hash"}
-    return hashlib.sha256(
-        json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()
-
-
-def read_entries(path: Path) -> list[Entry]:
-    """All complete entries of a ledger file, verified.
-
-    A last line without its newline was cut off by a crash before `reserve` returned, so no noise
-    was drawn for it: it does not count.
-
-    Raises:
-        LedgerDamaged: A line is not an entry, or the hash chain is broken.
-    """
-    text = path.read_bytes() if path.exists() else b""
-    return [entry for entry, _ in _verified(text, path.name, 0, GENESIS)]
-
-
-def read_chains(path: Path) -> list[list[Entry]]:
-    """All chains of a file that holds the ledgers of several jobs and parties, each verified."""
-    pieces: dict[tuple[str, int], list[bytes]] = {}
-    for number, raw in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        try:
-            fields = json.loads(raw)
-            owner = str(fields["job"]), int(fields["party"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise LedgerDamaged(f"ledger {path.name}, line {number}: not an entry.") from error
-        pieces.setdefault(owner, []).append(raw)
-    chains = []
-    for (job, party), lines in pieces.items():
-        name = f"{path.name} of {job}, party {party}"
-        chains.append([entry for entry, _ in _verified(b"".join(lines), name, 0, GENESIS)])
-    return chains
-
-
-def _verified(text: bytes, name: str, seq: int, prev: str) -> Iterator[tuple[Entry, int]]:
-    """The complete entries in this text with their lengths, checked against the chain so far."""
-    for raw in text.splitlines(keepends=True):
-        if not raw.endswith(b"\n"):
-            return
-        try:
-            entry = Entry(**json.loads(raw))
-        except (ValueError, TypeError) as error:
-            raise LedgerDamaged(f"ledger {name}, line {seq + 1}: not an entry.") from error
-        if entry.prev != prev or entry.hash != _hash(asdict(entry)) or entry.seq != seq:
-            raise LedgerDamaged(
-                f"ledger {name}, line {seq + 1}: the hash chain is broken, so a line was "
-                "changed, removed or moved. What was spent can no longer be shown; do not go on "
-                "releasing from this party."
-            )
-        yield entry, len(raw)
-        prev = entry.hash
-        seq += 1
-
-
-def total(entries: list[Entry]) -> DpEvent:
-    """The composition of all events of these entries."""
-    return composed([from_json(entry.event) for entry in entries])
+_Use = tuple[str, str, int, int, str, str]  # kind, job, party, stage, label, digest
 
 
 class Ledger:
-    """The ledger of one party in one job, and the budget it enforces."""
+    """The ledger of one party, and the budget of one job, which it enforces."""
 
-    def __init__(self, path: Path, *, job: str, party: int, budget: Budget, key: NoiseKey) -> None:
-        self.path, self.job, self.party, self.budget, self.key = path, job, party, budget, key
+    def __init__(
+        self,
+        path: Path,
+        *,
+        party_key: PartyKey,
+        noise_key: NoiseKey,
+        job: str,
+        party: int,
+        budget: Budget,
+        lifetime: LifetimeFilter | None = None,
+        head: Path | None = None,
+    ) -> None:
+        """Open the ledger at `path`, which may hold other jobs; it is read on the first use.
+
+        Args:
+            path: The file of the ledger, made on the first charge.
+            party_key: Signs the entries and the head.
+            noise_key: The noise that is charged here; its name and origin enter the entries.
+            job: The job whose charges are made through this object.
+            party: The number of the party in this job.
+            budget: The budget of this job.
+            lifetime: Decides on new charges by the entries of all jobs; none: no such limit.
+            head: The file of the head; default: beside the ledger, with the suffix `.head`.
+        """
+        self.path, self.job, self.party, self.budget = path, job, party, budget
+        self.noise_key, self.party_key, self._lifetime = noise_key, party_key, lifetime
+        self._head = HeadFile(head or path.with_suffix(".head"), party_key)
         self._forget()
         self._allowed: list[Counter[str]] = []  # totals counted before and found affordable
 
     def _forget(self) -> None:
         self._entries: list[Entry] = []
-        self._index: dict[tuple[int, str, str], Entry] = {}
-        self._spent: Counter[str] = Counter()
-        self._length = 0
+        self._index: dict[_Use, list[Entry]] = {}
+        self._of_job: list[Entry] = []  # the charges of this job
+        self._spent: Counter[str] = Counter()  # by this job
+        self._size = 0  # bytes of these entries
+        self._seen: tuple[int, ...] = ()  # the state of the file in which they were found
 
     def reserve(
         self,
@@ -152,6 +155,7 @@ class Ledger:
         stage: int,
         label: str,
         digest: str,
+        data: str = "",
         view: View = SERVER_VIEW,
         expected: DpEvent | None = None,
     ) -> Entry:
@@ -162,58 +166,152 @@ class Ledger:
             stage: The stage of the request.
             label: The name of this charge within the answer.
             digest: The digest of the request.
+            data: The keyed fingerprint of the data that the answer is computed from. An entry for
+                other data is no replay.
             view: The view for which the event counts.
             expected: The plan's total for this stage. It saves an epsilon per step: all spending
                 within an affordable total is affordable.
 
         Raises:
             BudgetExceeded: The charge would exceed the budget; nothing was written.
-            LedgerDamaged: The entry exists with another event or another noise key.
+            LedgerConflict: The entry exists with another event or another noise key, or the job
+                began with another budget.
+            LedgerDamaged: The ledger is not as this party wrote it.
         """
         with self._locked() as file:
-            known = self._index.get((stage, label, digest))
+            known = self._known(CHARGE, stage, label, digest, data)
             if known is not None:
                 if known.event != to_json(event) or known.view != view.text:
-                    raise LedgerDamaged(
+                    raise LedgerConflict(
                         f"party {self.party}: {label!r} of stage {stage} was charged before "
                         "with another event; refusing to release it again."
                     )
-                if known.key != self.key.name:
-                    raise LedgerDamaged(
+                if known.key != self.noise_key.name:
+                    raise LedgerConflict(
                         f"party {self.party}: {label!r} of stage {stage} was released with another "
                         "noise key, which is gone; releasing it again would spend twice."
                     )
                 return known
             self._check(event, stage, expected)
-            fields: dict[str, Any] = {
-                "seq": len(self._entries),
-                "job": self.job,
-                "party": self.party,
-                "stage": stage,
-                "label": label,
-                "digest": digest,
-                "view": view.text,
-                "event": to_json(event),
-                "noise": self.key.origin,
-                "key": self.key.name,
-                "prev": self._entries[-1].hash if self._entries else GENESIS,
-            }
-            entry = Entry(**fields, hash=_hash(fields))
+            if self._lifetime is not None:
+                self._lifetime.check(self._entries, event)
+            entry = self._new(
+                kind=CHARGE,
+                stage=stage,
+                label=label,
+                digest=digest,
+                data=data,
+                view=view.text,
+                event=to_json(event),
+            )
             self._append(file, entry)
             return entry
 
+    def record_release(
+        self, payload: str, *, stage: int, digest: str, data: str = "", view: View = SERVER_VIEW
+    ) -> Entry:
+        """Record the hash of what is about to leave, and return its entry, which is on disk.
+
+        Args:
+            payload: The hash of the answer.
+            stage: The stage of the request.
+            digest: The digest of the request.
+            data: The keyed fingerprint of the data that the answer was computed from.
+            view: The view to which the answer goes.
+
+        Raises:
+            LedgerConflict: Another payload has left for this request and these data.
+            LedgerDamaged: The ledger is not as this party wrote it.
+        """
+        with self._locked() as file:
+            known = self._known(RELEASE, stage, RELEASE, digest, data)
+            if known is not None:
+                if known.payload != payload:
+                    raise LedgerConflict(
+                        f"party {self.party}: this request of stage {stage} was answered before "
+                        "with other values; two answers with the same noise would show their "
+                        "difference. The software or the machine computes other values than it "
+                        "did; the former answer is the only one."
+                    )
+                return known
+            entry = self._new(
+                kind=RELEASE,
+                stage=stage,
+                label=RELEASE,
+                digest=digest,
+                data=data,
+                view=view.text,
+                event=to_json(nothing()),
+                payload=payload,
+            )
+            self._append(file, entry, durable_head=False)
+            return entry
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries of all jobs, verified against the head.
+
+        Raises:
+            LedgerDamaged: The ledger is not as this party wrote it.
+        """
+        with self._locked():
+            return tuple(self._entries)
+
+    def head(self) -> Head:
+        """The state of the ledger: its length and the hash of its last entry, as it is signed.
+
+        Raises:
+            LedgerDamaged: The ledger is not as this party wrote it.
+        """
+        with self._locked():
+            return self._state()
+
+    def _known(self, kind: str, stage: int, label: str, digest: str, data: str) -> Entry | None:
+        """The entry of this use, if these data were paid for."""
+        use = (kind, self.job, self.party, stage, label, digest)
+        for entry in self._index.get(use, ()):
+            if entry.data == data_mark(data, entry.prev, entry.job):
+                return entry
+        return None
+
+    def _new(self, *, data: str, **given: Any) -> Entry:
+        """The next entry with these fields, for data of this fingerprint."""
+        prev = self._entries[-1].link if self._entries else GENESIS
+        fields: dict[str, Any] = {
+            **given,
+            "seq": len(self._entries),
+            "job": self.job,
+            "party": self.party,
+            "data": data_mark(data, prev, self.job),
+            "noise": self.noise_key.origin,
+            "key": self.noise_key.name,
+            "prev": prev,
+            **self._terms(),
+        }
+        return signed_entry(fields, self.party_key)
+
+    def _terms(self) -> dict[str, Any]:
+        """The budget with what its epsilon means, as each entry has it."""
+        return {
+            "unit": str(self.budget.unit),
+            "relation": str(self.budget.relation),
+            "delta": float(self.budget.delta),
+            "budget": float(self.budget.epsilon),
+            "accounting": str(self.budget.accounting),
+        }
+
     def _check(self, event: DpEvent, stage: int, expected: DpEvent | None) -> None:
         """Refuse spending beyond the budget. Less than an affordable total is affordable."""
+        self._check_terms()
         needed = self._spent + flatten(event)
         if any(needed <= allowed for allowed in self._allowed):
             return
         if expected is not None:
-            others = [from_json(e.event) for e in self._entries if e.stage != stage]
+            others = [from_json(e.event) for e in self._of_job if e.stage != stage]
             planned = composed([*others, expected])
             if needed <= flatten(planned) and self._cost(planned) <= self._limit():
                 self._allowed.append(flatten(planned))
                 return
-        after = composed([total(self._entries), event])
+        after = composed([total(self._of_job), event])
         if self._cost(after) > self._limit():
             raise BudgetExceeded(
                 f"party {self.party} refuses: with this request it would have spent "
@@ -222,6 +320,17 @@ class Ledger:
                 f"{self.budget.relation}, accounting {self.budget.accounting})."
             )
         self._allowed.append(needed)
+
+    def _check_terms(self) -> None:
+        """Refuse a budget that differs from the one with which the job began."""
+        if self._of_job:
+            for name, value in self._terms().items():
+                if (former := getattr(self._of_job[0], name)) != value:
+                    raise LedgerConflict(
+                        f"party {self.party}: job {self.job} began with {name}={former}, and is "
+                        f"now asked for with {name}={value}. The budget of a job does not change: "
+                        "ask under another name."
+                    )
 
     def _cost(self, event: DpEvent) -> float:
         if self.budget.epsilon == float("inf"):
@@ -239,47 +348,127 @@ class Ledger:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(FileLock(f"{self.path}.lock"))
+                head, whole = self._read_head()
                 file = stack.enter_context(open(self.path, "a+b", buffering=0))
+                self._catch_up(file, head, whole)
             except OSError as error:
                 raise UserError(
                     f"cannot open the ledger {self.path}: {error.strerror}. Nothing was released."
                 ) from error
-            self._catch_up(file)
             yield file
 
-    def _catch_up(self, file: IO[bytes]) -> None:
-        """Read entries of other processes, and cut off a line that a crash left incomplete."""
-        end = file.seek(0, os.SEEK_END)
-        if end < self._length:
-            self._forget()
-        if end > self._length:
-            file.seek(self._length)
-            prev = self._entries[-1].hash if self._entries else GENESIS
-            text = file.read()
-            for entry, length in _verified(text, self.path.name, len(self._entries), prev):
-                self._remember(entry, length)
-            os.ftruncate(file.fileno(), self._length)
+    def _read_head(self) -> tuple[Head, bool]:
+        """The head of this ledger; the first use of a new ledger creates it."""
+        found = self._head.read()
+        exists = self.path.exists()
+        if found is None:
+            if exists or self._entries or self.party_key.stored:
+                raise self._refused(f"its head {self._head.path} is missing")
+            self._head.create()
+            return EMPTY, True
+        if not exists and (found[0].length or self._entries):
+            raise self._refused("the file is missing, and its head knows of entries")
+        return found
 
-    def _append(self, file: IO[bytes], entry: Entry) -> None:
+    def _catch_up(self, file: IO[bytes], head: Head, whole: bool) -> None:
+        """Read entries of other processes, compare all with the head, and cut off a line that a
+        crash left incomplete.
+
+        Entries that the head does not know yet are of a process that died before it could write the
+        head, and are counted: they are signed, so that nobody else can have written them."""
+        state = _state_of(file)
+        if whole and state == self._seen and head == self._state():
+            return
+        size = state[1]
+        if size < head.size:
+            raise self._refused(f"it holds {size} bytes, and its head knows of {head.size}")
+        if head.length < len(self._entries):
+            raise self._refused(f"its head {self._head.path} is older than what was written")
+        if not (self._seen and state[0] == self._seen[0] and size > self._size):
+            self._forget()
+        self._read_tail(file, size, head)
+        known = [entry for entry in self._entries if entry.seq >= head.length]
+        if not whole and not known:
+            raise self._refused(f"its head {self._head.path} is damaged")
+        if size > self._size:
+            os.ftruncate(file.fileno(), self._size)
+        self._seen = _state_of(file)
+
+    def _read_tail(self, file: IO[bytes], size: int, head: Head) -> None:
+        """Read and verify what follows the known entries, and bring the head up to the last one."""
+        name = self.path.name
+        prev = self._entries[-1].link if self._entries else GENESIS
+        file.seek(self._size)
+        text = file.read(max(0, size - self._size))
+        for entry, length in chained(text, name, len(self._entries), prev):
+            if entry.protocol != PROTOCOL:
+                raise LedgerDamaged(
+                    f"ledger {name} was written by an earlier version: it can be read, and not "
+                    "continued. Start a new run."
+                )
+            if entry.signer != self.party_key.public:
+                raise self._refused(f"line {entry.seq + 1} was signed by another key")
+            # The signature of the head's entry covers the chain before it.
+            if entry.seq + 1 >= head.length and not entry.is_signed():
+                raise damaged(name, entry.seq + 1, "its signature is false. " + WAY_OUT)
+            self._remember(entry, length)
+            if entry.seq + 1 == head.length and self._state() != head:
+                raise self._refused("it was rewritten: its head knows of other entries")
+            if entry.seq + 1 > head.length:
+                self._head.write(self._state())
+        if len(self._entries) < head.length:
+            raise self._refused(
+                f"{len(self._entries)} whole lines are left of the {head.length} that its head "
+                "knows of"
+            )
+
+    def _refused(self, reason: str) -> LedgerDamaged:
+        return LedgerDamaged(f"ledger {self.path}: {reason}. Nothing was released. {WAY_OUT}")
+
+    def _state(self) -> Head:
+        last = self._entries[-1].hash if self._entries else GENESIS
+        return Head(len(self._entries), self._size, last)
+
+    def _append(self, file: IO[bytes], entry: Entry, durable_head: bool = True) -> None:
         raw = (entry.line() + "\n").encode()
+        if len(raw) > MAX_LINE:
+            raise UserError(f"the event of {entry.label!r} is too long for a ledger.")
         try:
             written = file.write(raw)
             if written != len(raw):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(file.fileno())
-            if self._length == 0:
+            if self._size == 0:
                 sync_directory(self.path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):  # a line that stays is waste, never a hidden cost
-                os.ftruncate(file.fileno(), self._length)
-            raise UserError(
-                f"cannot write the ledger {self.path}: {error.strerror}. "
-                "The event was not recorded, so nothing was released."
-            ) from error
+                os.ftruncate(file.fileno(), self._size)
+            raise self._unwritten(self.path, error) from error
+        try:
+            state = Head(len(self._entries) + 1, self._size + len(raw), entry.hash)
+            self._head.write(state, durable=durable_head)
+        except OSError as error:  # the line stays: it is counted when the ledger is read again
+            raise self._unwritten(self._head.path, error) from error
         self._remember(entry, len(raw))
+        self._seen = _state_of(file)
+
+    def _unwritten(self, path: Path, error: OSError) -> UserError:
+        return UserError(
+            f"cannot write the ledger {path}: {error.strerror}. "
+            "The event was not recorded, so nothing was released."
+        )
 
     def _remember(self, entry: Entry, length: int) -> None:
         self._entries.append(entry)
-        self._index[entry.stage, entry.label, entry.digest] = entry
-        self._spent += flatten(from_json(entry.event))
-        self._length += length
+        use = (entry.kind, entry.job, entry.party, entry.stage, entry.label, entry.digest)
+        self._index.setdefault(use, []).append(entry)
+        if (entry.kind, entry.job, entry.party) == (CHARGE, self.job, self.party):
+            self._of_job.append(entry)
+            self._spent += flatten(from_json(entry.event))
+        self._size += length
+
+
+def _state_of(file: IO[bytes]) -> tuple[int, ...]:
+    """Inode, size and times of an open file: unchanged, it was not written to."""
+    found = os.fstat(file.fileno())
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -12,6 +12,7 @@ from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.ledger import Ledger, LedgerDamaged
 from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_key import PartyKey
 from fedsynth.storage.run_directory import RunDirectory
 
 STEP = poisson(0.02, gaussian(1.5))
@@ -25,7 +26,14 @@ def merged(tmp_path) -> Path:
     for party in (0, 1):
         path = tmp_path / f"{party}.jsonl"
         key = NoiseKey.from_seed(0, f"party {party}")
-        book = Ledger(path, job=JOB, party=party, budget=Budget(8.0, 1e-5), key=key)
+        book = Ledger(
+            path,
+            job=JOB,
+            party=party,
+            budget=Budget(8.0, 1e-5),
+            noise_key=key,
+            party_key=PartyKey.of_owner(tmp_path, str(party), 0),
+        )
         for call in range(3 + party):
             book.reserve(repeated(STEP, 10), stage=0, label=f"call {call}", digest="")
         text += path.read_text()

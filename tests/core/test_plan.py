@@ -11,11 +11,11 @@ from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, View
 @pytest.mark.parametrize(
     ("view", "text"),
     [
-        (SERVER_VIEW, "curator"),
+        (SERVER_VIEW, "server"),
         (PUBLIC_VIEW, "public"),
-        (View.of_sum(3), "curator who sees sums of 3 or more shares"),
-        (View(ViewKind.COLLUDING, colluding=1), "curator with 1 colluding party"),
-        (View(ViewKind.COLLUDING, colluding=2), "curator with 2 colluding parties"),
+        (View.of_sum(3), "server that sees sums of 3 or more shares"),
+        (View(ViewKind.COLLUDING, colluding=1), "server with 1 colluding party"),
+        (View(ViewKind.COLLUDING, colluding=2), "server with 2 colluding parties"),
         (View(ViewKind.COMPARISON, label="joint order"), "joint order"),
     ],
 )

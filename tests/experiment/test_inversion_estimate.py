@@ -19,7 +19,7 @@ from fedsynth.experiment.inversion_estimate import EXTENSION
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.runner import Runner
 from fedsynth.methods.registry import method
-from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.ledger import read_charges
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -71,7 +71,7 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
     assert ("affected_users" in found) == (joins == "public" and known)
     assert not list(run.path.rglob("*rehearsal*")), "a rehearsal leaves nothing but its numbers"
     for party in range(job.scenario.parties):
-        spent = read_entries(job.party_folder(party) / "ledger.jsonl")
+        spent = read_charges(job.party_folder(party) / "ledger.jsonl")
         assert len(spent) == job.plan(0).of(party).steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from guarded import ANY, FREE, KEY
+from guarded import ANY, FREE, KEY, PARTY_KEY
 
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.privacy.accounting.events import disclosed, gaussian, repeated, to_json
@@ -20,7 +20,9 @@ def charger(path: Path, *, digest: str = "d", data: str = "f") -> Charger:
     return Charger(
         plan=ANY,
         stage=0,
-        ledger=Ledger(path / "ledger.jsonl", job="j", party=0, budget=FREE, key=KEY),
+        ledger=Ledger(
+            path / "ledger.jsonl", job="j", party=0, budget=FREE, noise_key=KEY, party_key=PARTY_KEY
+        ),
         key=KEY,
         request_digest=digest,
         data_fingerprint=data,

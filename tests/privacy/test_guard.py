@@ -23,7 +23,7 @@ from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
-from fedsynth.privacy.ledger import BudgetExceeded, read_entries
+from fedsynth.privacy.ledger import BudgetExceeded, read_charges, read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.noise import NoiseKey
 
@@ -190,7 +190,7 @@ def test_a_release_names_the_entries_that_paid_for_it(tmp_path):
     some = guard(tmp_path)
     some.disclose(private(records(2), tmp_path))
     release = some.release({"x": torch.zeros(1)})
-    assert release.entries == tuple(e.hash for e in read_entries(tmp_path / "ledger.jsonl"))
+    assert release.entries == tuple(e.hash for e in read_charges(tmp_path / "ledger.jsonl"))
 
 
 def test_a_reservation_is_for_one_view(tmp_path):

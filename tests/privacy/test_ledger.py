@@ -23,19 +23,30 @@ from fedsynth.privacy.ledger import (
     GENESIS,
     BudgetExceeded,
     Ledger,
+    LedgerConflict,
     LedgerDamaged,
     read_entries,
     total,
 )
+from fedsynth.privacy.ledger_head import EMPTY, HeadFile
 from fedsynth.privacy.noise import NoiseKey
+from fedsynth.privacy.party_key import PartyKey
 
 KEY = NoiseKey.from_seed(1, "party 3")
+PARTY_KEY = PartyKey.of_owner(Path(), "party 3", 1)
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 STEP = poisson(0.01, gaussian(1.0))
 
 
-def ledger(path: Path, budget: Budget = BUDGET) -> Ledger:
-    return Ledger(path / "ledger.jsonl", job="job", party=3, budget=budget, key=KEY)
+def ledger(path: Path, budget: Budget = BUDGET, job: str = "job", key: NoiseKey = KEY) -> Ledger:
+    return Ledger(
+        path / "ledger.jsonl",
+        party_key=PARTY_KEY,
+        noise_key=key,
+        job=job,
+        party=3,
+        budget=budget,
+    )
 
 
 def test_an_entry_says_what_was_spent_and_by_whom(tmp_path):
@@ -67,20 +78,14 @@ def test_the_same_request_is_found_again_and_not_charged_twice(tmp_path):
 def test_the_same_request_with_another_event_is_refused(tmp_path):
     book = ledger(tmp_path)
     book.reserve(STEP, stage=0, label="call 0", digest="a")
-    with pytest.raises(LedgerDamaged, match="another event"):
+    with pytest.raises(LedgerConflict, match="another event"):
         book.reserve(gaussian(5.0), stage=0, label="call 0", digest="a")
 
 
 def test_a_lost_noise_key_ends_what_it_released(tmp_path):
     ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a")
-    other = Ledger(
-        tmp_path / "ledger.jsonl",
-        job="job",
-        party=3,
-        budget=BUDGET,
-        key=NoiseKey.from_seed(2, "party 3"),
-    )
-    with pytest.raises(LedgerDamaged, match="spend twice"):
+    other = ledger(tmp_path, key=NoiseKey.from_seed(2, "party 3"))
+    with pytest.raises(LedgerConflict, match="spend twice"):
         other.reserve(STEP, stage=0, label="call 0", digest="a")
 
 
@@ -154,13 +159,17 @@ def test_what_was_changed_afterwards_is_found(tmp_path, change):
 @given(st.integers(1, 200))
 @settings(max_examples=20, deadline=None)
 def test_a_line_cut_off_by_a_crash_does_not_count_and_does_not_hurt(tmp_path_factory, cut):
+    """A crash before the head knew of it: `reserve` had not returned."""
     path = tmp_path_factory.mktemp("ledger")
     book = ledger(path)
-    for call in range(3):
+    for call in range(2):
         book.reserve(STEP, stage=0, label=f"call {call}", digest="")
+    head = (path / "ledger.head").read_bytes()
+    book.reserve(STEP, stage=0, label="call 2", digest="")
     file = path / "ledger.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut])
+    (path / "ledger.head").write_bytes(head)
     assert len(read_entries(file)) == 2
     again = ledger(path).reserve(STEP, stage=0, label="call 2", digest="")
     assert file.read_bytes() == whole
@@ -184,8 +193,12 @@ KILLED = """
     from fedsynth.privacy.accounting.events import gaussian, poisson
     from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.noise import NoiseKey
+    from fedsynth.privacy.party_key import PartyKey
     key = NoiseKey.from_seed(1, "party 0")
-    book = Ledger(Path({path!r}), job="j", party=0, budget=Budget(8.0, 1e-5), key=key)
+    book = Ledger(
+        Path({path!r}), job="j", party=0, budget=Budget(8.0, 1e-5), noise_key=key,
+        party_key=PartyKey.of_owner(Path(), "party 0", 1),
+    )
     for call in range(10_000):
         book.reserve(poisson(.001, gaussian(2.0)), stage=0, label=f"call {{call}}", digest="")
         print(call, flush=True)
@@ -208,8 +221,10 @@ def test_kill_9_never_hides_what_was_released(tmp_path):
     assert {f"call {call}" for call in released} <= labels
 
 
-def test_a_full_disk_means_no_entry_and_no_release():
+def test_a_full_disk_means_no_entry_and_no_release(tmp_path):
     """/dev/full accepts the opening and refuses the writing, as a full disk does."""
-    book = Ledger(Path("/dev/full"), job="j", party=0, budget=BUDGET, key=KEY)
-    with pytest.raises(UserError, match=r"nothing was released|Nothing was released"):
-        book.reserve(STEP, stage=0, label="x", digest="")
+    HeadFile(tmp_path / "ledger.head", PARTY_KEY).create()
+    (tmp_path / "ledger.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"No space left on device.*nothing was released"):
+        ledger(tmp_path).reserve(STEP, stage=0, label="x", digest="")
+    assert HeadFile(tmp_path / "ledger.head", PARTY_KEY).read() == (EMPTY, True)

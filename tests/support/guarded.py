@@ -14,8 +14,10 @@ from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
+from fedsynth.privacy.party_key import PartyKey
 
 KEY = NoiseKey.from_seed(3, "party 0")
+PARTY_KEY = PartyKey.of_owner(Path(), "party 0", 3)
 FREE = Budget(float("inf"), 1e-5)
 ANY = PartyPlan(0, 1, gaussian(1.0))
 
@@ -29,7 +31,14 @@ def guard(
     data: str = "f",
 ) -> Guard:
     """The guard of one answer; its ledger lies in `path` and goes on where it was."""
-    ledger = Ledger(path / "ledger.jsonl", job="j", party=plan.party, budget=budget, key=KEY)
+    ledger = Ledger(
+        path / "ledger.jsonl",
+        party_key=PARTY_KEY,
+        noise_key=KEY,
+        job="j",
+        party=plan.party,
+        budget=budget,
+    )
     return Guard(
         plan=plan,
         stage=0,

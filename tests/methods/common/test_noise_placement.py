@@ -84,9 +84,9 @@ def test_every_view_of_distributed_noise_is_reported(name):
     """Full noise to who sees sums; a fifth of it away to who has one of five on his side."""
     share = plan(name, noise_at="distributed").parties[3]
     (sums, alone), (with_one, colluding) = share.views.items()
-    assert sums.text == "curator who sees sums of 5 or more shares"
+    assert sums.text == "server that sees sums of 5 or more shares"
     assert alone == share.event
-    assert with_one.text == "curator with 1 colluding party"
+    assert with_one.text == "server with 1 colluding party"
     assert epsilon(alone, 1e-5) <= 10.0 < epsilon(colluding, 1e-5)
     assert share.shares == 5
 
@@ -110,8 +110,8 @@ def test_shares_are_made_for_those_who_must_answer(name):
     share = plan(name, noise_at="distributed", min_answers=3, colluding=2).parties[0]
     assert share.shares == 3
     assert [view.text for view in share.views] == [
-        "curator who sees sums of 3 or more shares",
-        "curator with 2 colluding parties",
+        "server that sees sums of 3 or more shares",
+        "server with 2 colluding parties",
     ]
     with pytest.raises(UserError, match="min_answers=6 is more than the 5 parties of stage 1"):
         plan(name, min_answers=6)
@@ -119,7 +119,7 @@ def test_shares_are_made_for_those_who_must_answer(name):
 
 def test_a_party_alone_is_seen_by_the_server_and_has_nobody_to_collude_with():
     share = plan("ndpdc_joint", 1, noise_at="distributed").parties[0]
-    assert [view.text for view in share.views] == ["curator"]
+    assert [view.text for view in share.views] == ["server"]
     assert share.shares == 1
 
 
@@ -248,4 +248,4 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
     server_session.destroy_keys(job)
     assert not any(path.exists() for path in kept)
     entries = read_entries(job.party_folder(0) / "ledger.jsonl")
-    assert {e.view for e in entries} == {"curator who sees sums of 3 or more shares"}
+    assert {e.view for e in entries} == {"server that sees sums of 3 or more shares"}

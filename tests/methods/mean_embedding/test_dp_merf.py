@@ -31,7 +31,7 @@ from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
-from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.ledger import read_charges, total
 
 MERF = method("dp_merf")
 FACTS = DatasetInfo("tiny", (1, 8, 8), 4, (0.5,), (0.25,))
@@ -118,7 +118,7 @@ def test_the_release_is_the_naive_mean_plus_noise_of_the_stated_scale(tmp_path):
 def test_class_weights_cost_a_second_mechanism_and_are_the_shares(tmp_path):
     _, share, release = party_release(tmp_path, 1e-6, labels="noised")
     torch.testing.assert_close(release.arrays["weights"], torch.full((4, 1), 0.25))
-    entries = read_entries(tmp_path / "ledger.jsonl")
+    entries = read_charges(tmp_path / "ledger.jsonl")
     assert len(entries) == 2
     assert epsilon(total(entries), 1e-5) == epsilon(share.event, 1e-5)
     plan_event = embedding_event(DPMERFConfig(labels="noised"), 4.0)

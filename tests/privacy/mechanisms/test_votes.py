@@ -121,7 +121,7 @@ def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
     assert float(rest.std()) == pytest.approx(2.0 * 2 * math.sqrt(3 * 2), rel=0.03)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
     assert entry.event == to_json(gaussian(2.0))
-    assert entry.view == "curator"
+    assert entry.view == "server"
 
 
 def test_through_a_sketch_the_table_is_noised(tmp_path):

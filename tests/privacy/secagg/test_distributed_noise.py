@@ -18,10 +18,11 @@ from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, disclosed, gaussian, poisson, repeated
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger, read_entries
+from fedsynth.privacy.ledger import Ledger, read_charges
 from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
+from fedsynth.privacy.party_key import PartyKey
 from fedsynth.privacy.secagg.distributed_noise import add_share, weakened
 
 
@@ -99,7 +100,14 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
     for party in range(4):
         key = NoiseKey.from_seed(1, f"party {party}")
         path = tmp_path / f"{party}.jsonl"
-        ledger = Ledger(path, job="j", party=party, budget=Budget(100.0, 1e-5), key=key)
+        ledger = Ledger(
+            path,
+            job="j",
+            party=party,
+            budget=Budget(100.0, 1e-5),
+            noise_key=key,
+            party_key=PartyKey.of_owner(tmp_path, str(party), 0),
+        )
         guard = Guard(
             plan=PartyPlan(party, 0, gaussian(2.0), shares=4),
             stage=0,
@@ -120,8 +128,8 @@ def test_a_guard_adds_its_share_and_writes_down_who_may_look(tmp_path):
         release = guard.release({"sums": sums})
         assert release.only_in_sum
         total += release.arrays["sums"]
-        (entry,) = read_entries(path)
-        assert entry.view == View.of_sum(4).text == "curator who sees sums of 4 or more shares"
+        (entry,) = read_charges(path)
+        assert entry.view == View.of_sum(4).text == "server that sees sums of 4 or more shares"
         alone = FixedPointGrid.of(3.0, 3000).read(sums)
         assert float(alone.std()) == pytest.approx(3.0, rel=0.1)  # half of the noise: 2 * 3 / 2
     noise = FixedPointGrid.of(3.0, 3000).read(total)
