@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fedsynth.core.enums import Accounting, SecureSum, Unit
+from fedsynth.core.enums import Accounting, Relation, SecureSum, Unit
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, plain, setting
@@ -63,6 +63,10 @@ class RunConfig:
     delta: float = setting(1e-5, "delta of each party's budget", above=0, below=1)
     unit: Unit = setting(
         Unit.RECORD, "unit of privacy: a record, or a user (all records of one party)"
+    )
+    relation: Relation = setting(
+        Relation.ADD_REMOVE,
+        "neighbouring data sets: one unit added or removed, or one replaced by another",
     )
     users_per_round: int | None = setting(
         None,
@@ -360,4 +364,4 @@ def budget(config: ExperimentConfig, name: str, epsilon: float) -> Budget:
     total = epsilon if method(name).private else INFINITY
     published = method(name).paper_convention
     accounting = published if run.accounting == Accounting.PAPER else run.accounting
-    return Budget(total, run.delta, run.unit, accounting=accounting)
+    return Budget(total, run.delta, run.unit, run.relation, accounting)

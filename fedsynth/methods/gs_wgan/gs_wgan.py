@@ -108,10 +108,11 @@ class GSWGAN(Method[GSWGANConfig]):
                 budget.accounting,
             )
             true_cost = repeated(gaussian(sigma / math.sqrt(cfg.batch)), turns)
+            true_epsilon = epsilon(true_cost, budget.delta, relation=budget.relation)
             raise UserError(
                 f"accounting=paper: by the published count epsilon={budget.epsilon:g} needs "
                 f"gs_wgan.noise={sigma:.4g}, but an observer of the schedule can count "
-                f"epsilon={epsilon(true_cost, budget.delta):.4g}, and no party accepts the first "
+                f"epsilon={true_epsilon:.4g}, and no party accepts the first "
                 f"for the second. To run the published noise give gs_wgan.noise={sigma:.4g} and "
                 "the epsilon that it costs (both counts are printed); or leave accounting=pld."
             )

@@ -23,6 +23,7 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor, nn
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
@@ -205,18 +206,20 @@ def calibrated_noise(cfg: EmbeddingConfig, budget: Budget, before: Sequence[DpEv
 
     Args:
         cfg: The settings.
-        budget: The budget; by the papers' convention, their neighbours count.
+        budget: The budget; by the papers' convention, their neighbours count. They replace a
+            record, which is what `relation=replace_one` makes of the event itself.
         before: Events that the same budget pays for.
     """
-    of_embedding = (
-        paper_embedding_event if budget.accounting == PAPER_CONVENTION else embedding_event
-    )
+    by_paper = budget.accounting == PAPER_CONVENTION and budget.relation == Relation.ADD_REMOVE
+    of_embedding = paper_embedding_event if by_paper else embedding_event
 
     def whole(sigma: float) -> DpEvent:
         own = of_embedding(cfg, sigma)
         return composed([*before, own]) if before else own
 
-    return cfg.noise or noise_multiplier(whole, budget.epsilon, budget.delta, budget.accounting)
+    return cfg.noise or noise_multiplier(
+        whole, budget.epsilon, budget.delta, budget.accounting, budget.relation
+    )
 
 
 def embedding_event(cfg: EmbeddingConfig, sigma: float) -> DpEvent:

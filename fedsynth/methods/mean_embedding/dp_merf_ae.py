@@ -76,7 +76,12 @@ class DPMERFAEConfig(DPMERFConfig):
         """The noise multiplier of a step of the autoencoder, and the event of the step."""
         rate = self.ae_sampling_rate(info)
         sigma = poisson_gaussian_multiplier(
-            rate, self.ae_steps, self.ae_share * budget.epsilon, budget.delta, budget.accounting
+            rate,
+            self.ae_steps,
+            self.ae_share * budget.epsilon,
+            budget.delta,
+            budget.accounting,
+            relation=budget.relation,
         )
         return sigma, poisson(rate, gaussian(sigma))
 

@@ -67,10 +67,10 @@ def noise_multiplier(
     start, step = 0.0, math.log(2)
     if accountant == Accounting.PLD:
         # Renyi accounting is quick and lies a little above the tight count: begin at its answer.
-        quick = excess_by(Accounting.RDP, Relation.ADD_REMOVE)
+        quick = excess_by(Accounting.RDP, relation)
         low, high = _bracket(quick, start, step)
         start = float(brentq(quick, low, high, xtol=1e-3))
-        step = 0.05 if relation == Relation.ADD_REMOVE else step
+        step = 0.05
     excess = excess_by(accountant, relation)
     low, high = _bracket(excess, start, step)
     best = float(brentq(excess, low, high, xtol=PRECISION / 4))

@@ -24,6 +24,7 @@ from scipy.special import gammaln, logsumexp
 from fedsynth.core.errors import UserError
 
 Sampled = tuple[str, float, float]  # poisson or without_replacement, rate, sigma inside the draw
+MAX_REPLACED_ORDER = 256
 _TENTHS = tuple(1 + x / 10 for x in range(1, 100))
 
 WITHOUT_REPLACEMENT = (
@@ -64,26 +65,75 @@ CONVENTIONS: dict[str, Convention] = {
 
 
 def renyi_epsilon(
-    mu2: float, sampled: Mapping[Sampled, int], delta: float, convention: Convention
+    mu2: float,
+    sampled: Mapping[Sampled, int],
+    delta: float,
+    convention: Convention,
+    *,
+    replaced: Mapping[Sampled, int] | None = None,
 ) -> float:
-    """Epsilon of Gaussians with 1/sigma^2 summing to `mu2`, and sampled ones with their counts."""
-    orders = np.asarray(convention.orders, dtype=float)
+    """Epsilon of Gaussians with 1/sigma^2 summing to `mu2`, and sampled ones with their counts.
+
+    Args:
+        mu2: The squared mu of all unsampled Gaussians, as far as the neighbours move them.
+        sampled: Mechanisms whose sum has one record more or less, with sigma relative to its bound.
+        delta: The probability of failure.
+        convention: The orders and the conversion.
+        replaced: Mechanisms in whose sum a record is replaced, with the same sigma. Orders above
+            `MAX_REPLACED_ORDER` are not used with them.
+    """
+    usable = [order for order in convention.orders if not replaced or order <= MAX_REPLACED_ORDER]
+    orders = np.asarray(usable, dtype=float)
     renyi = orders * (mu2 / 2)
     for (kind, q, sigma), n in sampled.items():
-        if kind == "without_replacement" and not convention.without_replacement:
-            raise UserError(WITHOUT_REPLACEMENT)
-        if kind == "poisson" and convention.without_replacement:
-            raise UserError(
-                "accountant=wor_bound counts without_replacement(...) events only; count Poisson "
-                "sampling with accountant=pld or rdp."
-            )
-        renyi = renyi + n * _sampled_renyi(kind, q, sigma, convention.orders)
+        _check_kind(kind, convention)
+        renyi = renyi + n * _sampled_renyi(kind, q, sigma, tuple(usable))
+    for (kind, q, sigma), n in (replaced or {}).items():
+        _check_kind(kind, convention)
+        by_kind = _replaced_renyi(q, sigma, tuple(usable))
+        if kind == "without_replacement":  # the bound of Theorem A.1 is for replace-one as it is
+            by_kind = _sampled_renyi(kind, q, sigma, tuple(usable))
+        renyi = renyi + n * by_kind
     found = renyi + math.log(1 / delta) / (orders - 1)
     if convention.improved:
         found = found + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
     if convention.tiny_is_zero:
         found = np.where(delta**2 + np.expm1(-renyi) > 0, 0.0, found)
     return max(float(np.min(found)), 0.0)
+
+
+def _check_kind(kind: str, convention: Convention) -> None:
+    if kind == "without_replacement" and not convention.without_replacement:
+        raise UserError(WITHOUT_REPLACEMENT)
+    if kind == "poisson" and convention.without_replacement:
+        raise UserError(
+            "accountant=wor_bound counts without_replacement(...) events only; count Poisson "
+            "sampling with accountant=pld or rdp."
+        )
+
+
+@lru_cache(maxsize=1024)
+def _replaced_renyi(q: float, sigma: float, orders: tuple[float, ...]) -> np.ndarray:
+    """Renyi divergence at each order of (1-q) N(0) + q N(1) from (1-q) N(0) + q N(-1).
+
+    This pair dominates all replacements (`accounting.pld`). By trapezoids, which are exact to
+    rounding once they resolve the integrand; where sigma is small, that of unsampled Gaussians,
+    which are 2 apart and as good there."""
+    array = np.asarray(orders, dtype=float)
+    unsampled = 2 * array / sigma**2
+    if q >= 1 or sigma < 0.1:
+        return unsampled
+    inside, outside = math.log(q), math.log1p(-q)
+    step = min(sigma, sigma**2) / 4
+    found = np.empty_like(array)
+    for i, a in enumerate(array):
+        z = np.arange(-1 - 14 * sigma, 2 * a - 1 + 14 * sigma, step)
+        common = -(z**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi)))
+        one = np.logaddexp(outside, inside + (2 * z - 1) / (2 * sigma**2))
+        other = np.logaddexp(outside, inside - (2 * z + 1) / (2 * sigma**2))
+        found[i] = logsumexp(common + a * one + (1 - a) * other) / (a - 1)
+    divergence: np.ndarray = np.minimum(np.maximum(found, 0.0), unsampled)
+    return divergence
 
 
 @lru_cache(maxsize=4096)
@@ -126,6 +176,8 @@ def _log_moment_fraction(q: float, sigma: float, orders: np.ndarray) -> np.ndarr
 
     The integrand is smooth, so trapezoids are exact to rounding once they resolve it.
     """
+    if q >= 1:
+        return np.asarray(orders * (orders - 1) / (2 * sigma**2))  # that of no sampling
     if sigma < 0.03:
         return np.full(len(orders), np.inf)  # the unsampled bound is as good there, and cheap
     step = min(sigma, sigma**2) / 4

@@ -14,7 +14,14 @@ from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from scipy import stats
 
 from fedsynth.core.errors import UserError
-from fedsynth.privacy.accounting.accountant import count, cross_check, delta, epsilon
+from fedsynth.privacy.accounting.accountant import (
+    count,
+    cross_check,
+    delta,
+    epsilon,
+    gaussian_mu_of,
+)
+from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import (
     composed,
     disclosed,
@@ -208,17 +215,27 @@ def test_replacing_one_record_costs_more_than_removing_it():
     either = parallel([gaussian(5.0), gaussian(7.0)])
     assert epsilon(either, DELTA, relation="replace_one") == epsilon(gaussian(2.5), DELTA)
     sampled = sgd(0.02, 1.0, 200)
-    swapped = epsilon(sampled, DELTA, relation="replace_one")
     known = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE)
     known.compose(sampled)
-    assert swapped >= known.get_epsilon(DELTA)  # group privacy is sound, not tight
-    assert swapped <= 4 * epsilon(sampled, DELTA)
-    half = swapped / 2
-    assert (1 + math.exp(half)) * delta(sampled, half) <= DELTA * 1.001
+    swapped = epsilon(sampled, DELTA, relation="replace_one")
+    assert swapped == pytest.approx(known.get_epsilon(DELTA), rel=3e-3)
+    assert delta(sampled, swapped, "replace_one") == pytest.approx(DELTA, rel=1e-3)
     assert epsilon(disclosed(), DELTA, relation="replace_one") == math.inf
-    counted = count(sampled, DELTA, relation="replace_one")
+    counted, removed = count(sampled, DELTA, relation="replace_one"), count(sampled, DELTA)
     assert counted.pld == swapped
-    assert math.isnan(counted.rdp)
+    assert removed.rdp < counted.rdp < 2 * removed.rdp
+    assert counted.pld < counted.rdp <= counted.rdp_improved < counted.rdp_classic
+
+
+@pytest.mark.parametrize(("claimed", "truly"), [(0.2, 0.4256), (1.0, 2.1547), (10.0, 24.389)])
+def test_public_counts_make_an_exchange_of_what_is_calibrated_to_removal(claimed, truly):
+    """If the number of records is published, two data sets that fit it differ by an exchange at
+    least: an epsilon of add/remove is then this much for those who could be in the data."""
+    event = gaussian(noise_multiplier(gaussian, claimed, DELTA))
+    assert epsilon(event, DELTA) == pytest.approx(claimed, rel=1e-3)
+    found = epsilon(event, DELTA, relation="replace_one")
+    assert found == pytest.approx(truly, rel=1e-3)
+    assert gaussian_mu_of(event, "replace_one") == 2 * gaussian_mu_of(event)
 
 
 def test_four_programs_agree():
@@ -237,7 +254,6 @@ def test_four_programs_agree():
         (lambda: epsilon(gaussian(1.0), 1.0), "delta"),
         (lambda: epsilon(gaussian(1.0), DELTA, "rdp_improve"), "Did you mean 'rdp_improved'"),
         (lambda: epsilon(gaussian(1.0), DELTA, relation="replace"), "replace_one"),
-        (lambda: epsilon(gaussian(1.0), DELTA, "rdp", "replace_one"), "accountant=pld"),
         (lambda: epsilon(dp.LaplaceDpEvent(1.0), DELTA), "LaplaceDpEvent"),
         (lambda: epsilon(without_replacement(9, 1, gaussian(1.0)), DELTA), "wor_bound"),
         (lambda: epsilon(without_replacement(9, 1, gaussian(1.0)), DELTA, "rdp"), "wor_bound"),

@@ -35,6 +35,34 @@ def test_divergences_are_the_integrals(q, sigma, order):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("order", [1.3, 2.0, 4.7, 12.0])
+@pytest.mark.parametrize(("q", "sigma"), [(0.01, 1.1), (0.5, 0.7), (0.2, 3.0), (1.0, 0.9)])
+def test_divergences_of_a_replacement_are_the_integrals(q, sigma, order):
+    def integrand(z: float) -> float:
+        def log_ratio(shift: float) -> float:
+            return math.log(1 - q + q * math.exp((2 * z * shift - 1) / (2 * sigma**2)))
+
+        exponent = order * log_ratio(1) + (1 - order) * log_ratio(-1)
+        return math.exp(float(norm.logpdf(z, scale=sigma)) + exponent)
+
+    ends = -1 - 12 * sigma, 2 * order - 1 + 12 * sigma
+    moment, _ = quad(integrand, *ends, limit=400, epsabs=0, epsrel=1e-11)
+    expected = 7 * min(math.log(moment) / (order - 1), 2 * order / sigma**2)
+    expected += math.log(1 / DELTA) / (order - 1)
+    convention, steps = Convention((order,), improved=False), {("poisson", q, sigma): 7}
+    found = renyi_epsilon(0.0, {}, DELTA, convention, replaced=steps)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found > renyi_epsilon(0.0, steps, DELTA, convention)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVENTIONS if name != "wor_bound"])
+def test_a_sampling_rate_of_one_is_no_sampling(name):
+    convention = CONVENTIONS[name]
+    whole = renyi_epsilon(5 / 1.7**2, {}, DELTA, convention)
+    sampled = renyi_epsilon(0.0, {("poisson", 1.0, 1.7): 5}, DELTA, convention)
+    assert sampled == pytest.approx(whole, rel=1e-12)
+
+
 def test_an_unsampled_gaussian_by_hand_in_both_conversions():
     order, mu2 = 12.0, 0.3
     classic = order * mu2 / 2 + math.log(1 / DELTA) / (order - 1)

@@ -1,0 +1,235 @@
+"""The mechanisms of an event that one record meets, for a removed, an added and a replaced record.
+
+A record that is added or removed meets the mechanisms on all records and, of each partition, those
+on its own part: one path through the parallel branches (`spendings`).
+
+Replacing a record removes one and adds another (`changes`). Mechanisms on all records, and those on
+a part in which both lie, see the replacement; if they lie in different parts, the mechanisms on one
+part see a removal and those on the other an addition. Every event is stated for add/remove, with
+noise relative to the L2 bound on what one record moves. By the triangle inequality a replacement
+moves the same values by at most twice that.
+
+Both functions leave out paths that surely cost no more than another one. For the cross terms this
+rests on the following: with the same q, sigma and number of steps, a removal from one part together
+with an addition to another one costs at most a replacement within one part. Step by step, both are
+the pair (1-q) N(0) + q N(x) and (1-q) N(0) + q N(x') of Gaussians with |x|, |x'| <= 1: orthogonal x
+and x' in the first case, opposite ones in the second, which dominate all others
+(proof: `accounting.pld`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from typing import TypeVar
+
+import dp_accounting as dp
+from dp_accounting import DpEvent
+
+from fedsynth.core.errors import UserError
+from fedsynth.privacy.accounting.events import (
+    ParallelDpEvent,
+    by_part,
+    flatten,
+    from_text,
+    to_text,
+    unflatten,
+)
+from fedsynth.privacy.accounting.rdp import Sampled
+
+NO_NOISE = 1e-6  # a multiplier below this counts as none: epsilon would exceed 1e11
+MAX_PATHS, MAX_CHANGES = 64, 512
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Mechanisms: unsampled Gaussians as one number, sampled ones with their counts."""
+
+    mu2: float = 0.0  # sum of 1/sigma^2 over all unsampled Gaussians
+    sampled: Counter[Sampled] = field(default_factory=Counter)  # -> number of times
+    disclosed: bool = False
+
+    def __add__(self, other: Spending) -> Spending:
+        sampled = self.sampled + other.sampled
+        return Spending(self.mu2 + other.mu2, sampled, self.disclosed or other.disclosed)
+
+    def times(self, n: int) -> Spending:
+        """The same `n` times."""
+        if n == 0:
+            return Spending()
+        sampled = Counter({k: c * n for k, c in self.sampled.items()})
+        return Spending(self.mu2 * n, sampled, self.disclosed)
+
+    def within(self, other: Spending) -> bool:
+        """True if this surely costs no more than `other`; compares one kind of sampling only."""
+        if self.disclosed or other.disclosed:
+            return other.disclosed
+        if self.mu2 > other.mu2:
+            return False
+        if self.sampled <= other.sampled:
+            return True
+        if len(self.sampled) != 1 or len(other.sampled) != 1:
+            return False
+        ((kind, q, sigma), n), ((kind2, q2, sigma2), n2) = (
+            next(iter(s.sampled.items())) for s in (self, other)
+        )
+        return kind == kind2 and q <= q2 and sigma >= sigma2 and n <= n2
+
+
+@dataclass(frozen=True)
+class Change:
+    """The mechanisms that see a replacement, those that see the removal only, and the others."""
+
+    replaced: Spending = field(default_factory=Spending)
+    removed: Spending = field(default_factory=Spending)
+    added: Spending = field(default_factory=Spending)
+
+    def __add__(self, other: Change) -> Change:
+        return Change(
+            self.replaced + other.replaced,
+            self.removed + other.removed,
+            self.added + other.added,
+        )
+
+    def times(self, n: int) -> Change:
+        """The same `n` times."""
+        return Change(self.replaced.times(n), self.removed.times(n), self.added.times(n))
+
+    @property
+    def disclosed(self) -> bool:
+        """True if anything is disclosed."""
+        return self.replaced.disclosed or self.removed.disclosed or self.added.disclosed
+
+    @property
+    def mu2(self) -> float:
+        """The squared mu of all unsampled Gaussians: a replacement moves twice as far."""
+        return 4 * self.replaced.mu2 + self.removed.mu2 + self.added.mu2
+
+    def within(self, other: Change) -> bool:
+        """True if this surely costs no more than `other`."""
+        pairs = (
+            (self.replaced, other.replaced),
+            (self.removed, other.removed),
+            (self.added, other.added),
+        )
+        if all(mine.within(theirs) for mine, theirs in pairs):
+            return True
+        ways = (self.replaced + self.removed, self.replaced + self.added)
+        return all(way.within(other.replaced) for way in ways)
+
+
+def key(event: DpEvent) -> str:
+    """One text for all trees of the same cost, so that their epsilon is equal to the bit."""
+    return to_text(unflatten(flatten(event)))
+
+
+@lru_cache(maxsize=4096)
+def spendings(text: str) -> tuple[Spending, ...]:
+    """All paths through the parallel branches, without those that are surely not the worst.
+
+    Args:
+        text: The `key` of an event.
+
+    Raises:
+        UserError: The event cannot be counted.
+    """
+    total: tuple[Spending, ...] = (Spending(),)
+    whole, partitions = by_part(flatten(from_text(text)))
+    choices = [[way.times(n) for way in _base(from_text(base))] for base, n in whole.items()]
+    for parts in partitions.values():
+        texts = {to_text(unflatten(flat)) for flat in parts.values()}
+        choices.append([way for text in sorted(texts) for way in spendings(text)])
+    for ways in choices:
+        total = _worst([a + b for a, b in product(total, ways)])
+    return total
+
+
+@lru_cache(maxsize=4096)
+def changes(text: str) -> tuple[Change, ...]:
+    """All ways in which a replaced record meets an event, without those surely not the worst.
+
+    Args:
+        text: The `key` of an event.
+
+    Raises:
+        UserError: The event cannot be counted.
+    """
+    total: tuple[Change, ...] = (Change(),)
+    whole, partitions = by_part(flatten(from_text(text)))
+    choices: list[list[Change]] = []
+    for base, n in whole.items():
+        event = from_text(base)
+        if isinstance(event, ParallelDpEvent):
+            found = _between(to_text(branch) for branch in event.events)
+        else:
+            found = [Change(replaced=way) for way in _base(event)]
+        choices.append([change.times(n) for change in found])
+    for parts in partitions.values():
+        choices.append(_between(to_text(unflatten(flat)) for flat in parts.values()))
+    for ways in choices:
+        total = _worst([a + b for a, b in product(total, ways)], MAX_CHANGES)
+    return total
+
+
+def _between(branches: Iterable[str]) -> list[Change]:
+    """Replacements within each of these branches, and from each of them to each other one.
+
+    To or from a part without mechanisms costs less than within a branch."""
+    texts = sorted(set(branches))
+    within = [change for text in texts for change in changes(text)]
+    across = [
+        Change(removed=a, added=b)
+        for one, other in product(texts, texts)
+        if one != other
+        for a, b in product(spendings(one), spendings(other))
+    ]
+    return list(_worst([*within, *across], MAX_CHANGES))
+
+
+T = TypeVar("T", Spending, Change)
+
+
+def _worst(ways: list[T], most: int = MAX_PATHS) -> tuple[T, ...]:
+    kept: list[T] = []
+    for way in ways:
+        if not any(way.within(k) for k in kept):
+            kept = [k for k in kept if not k.within(way)]
+            kept.append(way)
+        if len(kept) > most:
+            raise UserError(
+                f"this event leaves more than {most} combinations of parallel branches to compare: "
+                "put parallel() outermost, with everything one class pays in its branch."
+            )
+    return tuple(kept)
+
+
+def _base(event: DpEvent) -> list[Spending]:
+    if isinstance(event, ParallelDpEvent):
+        return [way for branch in event.events for way in spendings(to_text(branch))]
+    if isinstance(event, dp.NonPrivateDpEvent):
+        return [Spending(disclosed=True)]
+    if isinstance(event, dp.GaussianDpEvent):
+        if event.noise_multiplier < NO_NOISE:
+            return [Spending(disclosed=True)]
+        return [Spending(mu2=event.noise_multiplier**-2.0)]
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        kind, q = "poisson", float(event.sampling_probability)
+    else:
+        kind, q = "without_replacement", event.sample_size / event.source_dataset_size
+    return [_sampled(kind, q, way) for way in spendings(to_text(event.event))]
+
+
+def _sampled(kind: str, q: float, inner: Spending) -> Spending:
+    """Gaussians that share one sample are one Gaussian of the summed precision, then sampled."""
+    if inner.disclosed:
+        return inner
+    if inner.sampled:
+        raise UserError(
+            "an event samples records and, inside, samples again: fedsynth counts sampling of "
+            "Gaussian mechanisms only. Multiply the two rates into one poisson(q, ...) if both "
+            "draws are fresh and independent each time."
+        )
+    return Spending(sampled=Counter({(kind, q, inner.mu2**-0.5): 1}))
