@@ -137,7 +137,10 @@ def step(width: int, repeats: int) -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = PartyData(
-            records, PartyInfo(0, 256, {}), work_dir=folder / "work", fingerprint="benchmark"
+            records,
+            PartyInfo(0, 256, dict.fromkeys(range(10), 25)),
+            work_dir=folder / "work",
+            fingerprint="benchmark",
         )
         guard = fresh_guard(folder)
         calls = iter(range(10**6))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.enums import ViewKind
+from fedsynth.core.enums import Unit, ViewKind
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 
 
@@ -99,6 +99,13 @@ class Plan:
     def info(self, party: int) -> PartyInfo:
         """The public facts of one party."""
         return self._by_party[1][party]
+
+    def classes_of(self, party: int) -> tuple[int, ...]:
+        """The classes that a party declares to hold; under unit "user" parties declare none, and
+        it may hold those of the stage. Its records of other classes are ignored."""
+        if self.budget.unit == Unit.USER:
+            return self.stage.classes
+        return tuple(self.info(party).class_counts)
 
     def random_key(self, seed: object, *more: object) -> tuple[object, ...]:
         """A key of public randomness of this stage, of which `more` names the purpose or party."""

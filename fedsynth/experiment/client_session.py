@@ -40,7 +40,9 @@ def answer_request(job_text: str, party: int, stage: int, request: Request) -> R
     shares = job.plan(stage).of(party).shares
     if request.kind in STAGES:
         answer = functools.partial(_method_answer, job, party, stage)
-        return answer_in_stage(_work_dir(job, party, stage), party, shares, request, answer)
+        parties = [plan.party for plan in job.plan(stage).parties]
+        folder = _work_dir(job, party, stage)
+        return answer_in_stage(folder, party, shares, request, answer, parties=parties)
     release = _method_answer(job, party, stage, request)
     if release.only_in_sum and shares > 1 and job.secure_sum != SecureSum.IDEAL:
         raise UserError("this answer holds a share of the noise only: it needs a secure sum")
@@ -70,6 +72,7 @@ def _method_answer(job: Job, party: int, stage: int, request: Request) -> Releas
         plan.info(party),
         work_dir=_work_dir(job, party, stage),
         fingerprint=f"{digest} {state.fingerprint}",
+        classes=plan.classes_of(party),
         on_step=on_step,
         private_cache=PrivateCache(data_directory(job.scenario.data_dir), party),
     )

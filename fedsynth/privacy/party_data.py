@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import torch
 
 from fedsynth.core.types import PartyInfo
 from fedsynth.data.records import Records
@@ -23,16 +25,23 @@ class Sealed(Generic[T]):
     the sources enforces, not a protection against hostile code.
     """
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T, origin: object = None) -> None:
         self._value = value
+        self._origin = value if origin is None else origin
 
     def map(self, function: Callable[[T], U]) -> Sealed[U]:
         """Apply any local computation; the result stays sealed."""
-        return Sealed(function(self._value))
+        return Sealed(function(self._value), self._origin)
 
     def zip(self, other: Sealed[U]) -> Sealed[tuple[T, U]]:
-        """Both values as a pair, sealed."""
-        return Sealed((self._value, other._value))
+        """Both values as a pair, sealed.
+
+        Raises:
+            ValueError: They were mapped from different values.
+        """
+        if other._origin is not self._origin:
+            raise ValueError("values that were not computed from the same records")
+        return Sealed((self._value, other._value), self._origin)
 
     def __repr__(self) -> str:
         return "Sealed(...)"
@@ -47,7 +56,12 @@ def open_for_guard(sealed: Sealed[T]) -> T:
 
 
 class PartyData:
-    """One party's records in one stage, with their public facts and a private working directory."""
+    """One party's records in one stage, with their public facts and a private working directory.
+
+    Records of a class that the party did not declare are ignored, by a rule that looks at each
+    record alone, so neighbouring data sets stay neighbours. Without it such a record would make
+    methods fail that compute with the declared classes only, and the failure would disclose it.
+    """
 
     def __init__(
         self,
@@ -56,10 +70,13 @@ class PartyData:
         *,
         work_dir: Path,
         fingerprint: str,
+        classes: Collection[int] | None = None,
         on_step: Callable[[int, int], None] | None = None,
         private_cache: PrivateCache | None = None,
     ) -> None:
-        self.records = Sealed(records)
+        """`classes` are the declared ones; without them, those of `info`."""
+        declared = info.class_counts if classes is None else classes
+        self.records = Sealed(_of_classes(records, sorted(declared)))
         self.info = info
         self._work_dir = work_dir
         self._fingerprint = fingerprint
@@ -82,3 +99,15 @@ class PartyData:
         directory; after a crash, continue from the last one."""
         path = self._work_dir / f"{name}.checkpoint"
         yield from rounds(n, state, path, fingerprint=self._fingerprint, on_step=self._on_step)
+
+
+def _of_classes(records: Records, classes: list[int]) -> Records:
+    """The records of these classes; the same object if they are all."""
+    kept = torch.isin(records.labels, torch.tensor(classes, dtype=torch.int64))
+    if bool(kept.all()):
+        return records
+
+    def chosen(every: Records) -> Records:
+        return Records(every.images[kept], every.labels[kept])
+
+    return records.remember(f"records of classes {classes}", chosen)

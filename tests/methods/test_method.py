@@ -15,7 +15,7 @@ RECORDS = records(4)
 
 def test_a_random_key_names_seed_method_stage_and_party(tmp_path):
     party_plan = PartyPlan(0, len(RECORDS.labels), gaussian(1.0))
-    info = PartyInfo(0, len(RECORDS.labels), {})
+    info = PartyInfo(0, len(RECORDS.labels), dict.fromkeys(range(4), 1))
     stage = Stage(DatasetInfo("tiny", (1, 2, 2), 2, (0.5,), (0.25,)), 3, 5, (info,), (), ())
     plan = Plan("some_method", stage, Budget(1.0, 1e-5), (party_plan,))
     ctx = PartyContext(None, plan, private(RECORDS, tmp_path), guard(tmp_path, plan=party_plan))

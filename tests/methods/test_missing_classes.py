@@ -1,4 +1,5 @@
-"""Tests of parties that hold fewer classes than planned: the form of releases must not show it."""
+"""Tests of parties that hold fewer or more classes than declared: nothing that leaves them may
+show it."""
 
 from __future__ import annotations
 
@@ -59,6 +60,35 @@ def test_missing_classes_and_an_empty_party_change_no_shape_and_no_cost(
     assert all(len(stage.parties[0].class_counts) > 2 for stage in scenario_stages(job.scenario))
     tiny.release(job, here)
     monkeypatch.setattr(client_session, "party_records", with_missing_classes)
+    tiny.release(other, here)
+    assert shapes(other) == shapes(job)
+    for party in range(job.scenario.parties):
+        ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
+        spent = [flatten(total(entries)) for entries in ledgers]
+        assert spent[0] == spent[1]
+
+
+def with_an_undeclared_class(scenario, party):
+    """Party 0 with one more record, of a class that it does not declare."""
+    records = party_records(scenario, party)
+    if party:
+        return records
+    label = next(c for c in range(DATA.classes) if c not in records.labels)
+    return Records(
+        torch.cat([records.images, records.images[:1].flip(2)]),
+        torch.cat([records.labels, torch.tensor([label])]),
+    )
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_record_of_an_undeclared_class_changes_no_shape_and_no_cost(
+    name, here, tmp_path, monkeypatch
+):
+    """And makes no method fail, which would disclose it."""
+    job = tiny.tiny_job(name, tmp_path / "declared")
+    other = dataclasses.replace(job, out=str(tmp_path / "more"))
+    tiny.release(job, here)
+    monkeypatch.setattr(client_session, "party_records", with_an_undeclared_class)
     tiny.release(other, here)
     assert shapes(other) == shapes(job)
     for party in range(job.scenario.parties):

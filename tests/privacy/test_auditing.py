@@ -115,7 +115,7 @@ def outer_sum_attack(guard: Guard, private: PartyData) -> float:
         return bright, 20 * bright.expand(-1, 3)
 
     mechanism = OuterProductSum(
-        factors=private.records.map(factors), clip=1.0, noise_multiplier=SIGMA
+        factors=private.records.map(factors), shape=(1, 3), clip=1.0, noise_multiplier=SIGMA
     )
     (total,) = guard.apply(mechanism, private)
     return float(total.sum()) / math.sqrt(3)

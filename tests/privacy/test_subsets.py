@@ -21,7 +21,12 @@ def records(n: int, seed: int = 0) -> Records:
 
 
 def private(data: Records, path) -> PartyData:
-    return PartyData(data, PartyInfo(0, len(data.labels), {0: 1}), work_dir=path, fingerprint="x")
+    return PartyData(
+        data,
+        PartyInfo(0, len(data.labels), dict.fromkeys(range(10), 1)),
+        work_dir=path,
+        fingerprint="x",
+    )
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 7), st.data())

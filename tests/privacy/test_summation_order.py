@@ -137,9 +137,11 @@ def outer(values: Tensor, kind: type) -> Callable[[Records], Any]:
     def run(records: Records) -> Any:
         rows = of(records.pixels())
         if kind is OuterProductSum:
-            mechanism: Any = OuterProductSum(factors=None, clip=CLIP, noise_multiplier=1.0)
+            mechanism: Any = OuterProductSum(
+                factors=None, shape=(1, 1), clip=CLIP, noise_multiplier=1.0
+            )
             return evaluated(mechanism, (records, (rows, torch.ones_like(rows))))
-        mechanism = SecondMoments(rows=None, groups=1, clip=CLIP, noise_multiplier=1.0)
+        mechanism = SecondMoments(rows=None, width=1, groups=1, clip=CLIP, noise_multiplier=1.0)
         return evaluated(mechanism, (records, (rows.double().sqrt(), records.labels)))
 
     return run

@@ -58,6 +58,7 @@ class GSWGANClient:
 
         mechanism = UpstreamGradients(
             gradients=gradients,
+            shape=(ctx.config.batch, *ctx.dataset.shape),
             subset=turn.subset,
             clip=ctx.config.clip,
             noise_multiplier=ctx.party_plan.noise_multiplier,

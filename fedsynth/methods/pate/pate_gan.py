@@ -159,7 +159,9 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
         teachers = ctx.data.records.map(
             lambda records: _Teachers(cfg, student, records, student.teachers)
         )
-        mechanism = VoteSums(noise_multiplier=ctx.party_plan.noise_multiplier)
+        mechanism = VoteSums(
+            bounds=VOTE, images=cfg.batch, noise_multiplier=ctx.party_plan.noise_multiplier
+        )
         with ctx.guard.reserve(gaussian(mechanism.noise_multiplier), cfg.rounds):
             for number in range(cfg.rounds):
                 votes = teachers.map(lambda own, at=number: own.votes(at))  # type: ignore[misc]

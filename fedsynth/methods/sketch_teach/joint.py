@@ -134,6 +134,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
             weights = request.arrays["weights"].to(ctx.device)
             mechanism = OuterProductSum(
                 factors=rows.map(lambda features: gradient_factors(weights, *features)),
+                shape=weights.shape,
                 clip=cfg.clip,
                 noise_multiplier=parameters.teacher_multiplier,
             )

@@ -125,6 +125,7 @@ class Query:
         else:
             mechanism = SecondMoments(
                 rows=data.records.map(self.grouped_rows),
+                width=self.shape[-1],
                 groups=self.shape[0],
                 clip=self.bound,
                 noise_multiplier=noise_multiplier,

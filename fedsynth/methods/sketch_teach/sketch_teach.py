@@ -133,6 +133,7 @@ def _train_head(
         for step in ctx.data.rounds(parameters.steps, head.state):
             mechanism = OuterProductSum(
                 factors=rows.map(lambda features: gradient_factors(head.weights, *features)),
+                shape=head.weights.shape,
                 clip=ctx.config.clip,
                 noise_multiplier=parameters.teacher_multiplier,
             )

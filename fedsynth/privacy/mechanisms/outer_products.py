@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,15 +38,18 @@ class OuterProductSum(_PairMechanism):
     gradient of a linear layer.
 
     Claim: adding or removing one record moves the sum by at most `clip` in L2, to which each
-    record's matrix is clipped.
+    record's matrix is clipped. The factors are mapped from these very records, one row per record,
+    and have the declared widths; others are refused.
     Assumption: row i of both factors is a function of record i alone.
 
     Attributes:
         factors: Mapped from the party's records: left [n, a] and right [n, b].
+        shape: The public shape [a, b] of the result.
         clip: The L2 bound of one record's matrix.
     """
 
     factors: Sealed[TensorPair]
+    shape: Sequence[int]
 
     def select(self, data: PartyData) -> Sealed[tuple[Records, TensorPair]]:
         return data.records.zip(self.factors)
@@ -54,8 +58,8 @@ class OuterProductSum(_PairMechanism):
         self, value: tuple[Records, TensorPair], streams: Streams, device: torch.device
     ) -> BoundedValues:
         records, (left, right) = value
-        if not len(left) == len(right) == len(records.labels):
-            raise ValueError("the factors of an outer sum need exactly one row per record")
+        for rows, width in zip((left, right), self.shape, strict=True):
+            _check_rows(rows, len(records.labels), width)
         return BoundedValues([clipped_outer_sum(left, right, self.clip)], self.clip)
 
 
@@ -65,7 +69,8 @@ class SecondMoments(_PairMechanism):
     [groups, width, width].
 
     Claim: a record's matrix is clipped to `clip` in L2 and enters at most one group, so adding or
-    removing one record moves all groups together by at most `clip`.
+    removing one record moves all groups together by at most `clip`. The rows are mapped from these
+    very records, one per record, and have the declared width; others are refused.
     Assumption: the row and the group number of record i are functions of record i alone. A record
     with a number outside 0..groups-1 belongs to no group.
     Consequence: the noise is not symmetric. Averaging a matrix with its transpose halves the
@@ -73,11 +78,13 @@ class SecondMoments(_PairMechanism):
 
     Attributes:
         rows: Mapped from the party's records: rows [n, width] and group numbers [n].
+        width: The public length of a row.
         groups: The public number of groups.
         clip: The L2 bound of one record's matrix.
     """
 
     rows: Sealed[GroupedRows]
+    width: int
     groups: int
 
     def select(self, data: PartyData) -> Sealed[tuple[Records, TensorPair]]:
@@ -87,8 +94,15 @@ class SecondMoments(_PairMechanism):
         self, value: tuple[Records, TensorPair], streams: Streams, device: torch.device
     ) -> BoundedValues:
         records, (rows, numbers) = value
-        if not len(rows) == len(numbers) == len(records.labels):
-            raise ValueError("second moments need exactly one row and one group per record")
+        _check_rows(rows, len(records.labels), self.width)
+        if numbers.shape != records.labels.shape or numbers.is_floating_point():
+            raise ValueError("second moments need exactly one group number per record")
         members = ((numbers == group).nonzero().flatten() for group in range(self.groups))
         sums = [clipped_outer_sum(rows[chosen], rows[chosen], self.clip) for chosen in members]
         return BoundedValues([torch.stack(sums)], self.clip)
+
+
+def _check_rows(rows: Tensor, records: int, width: int) -> None:
+    """Refuse anything but one row of `width` floats per record."""
+    if rows.shape != (records, width) or not rows.is_floating_point():
+        raise ValueError(f"an outer sum needs exactly one row of {width} numbers per record")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,15 +29,18 @@ class UpstreamGradients(Mechanism[PartyData, Records]):
     subset change. All rows are one Gaussian mechanism, charged to this subset (with unit "user" to
     the whole party).
     Assumption: `gradients` uses no records but those of `subset`. State that it keeps between
-    calls, such as a critic, comes from this subset alone. The number of rows is public.
+    calls, such as a critic, comes from this subset alone.
 
     Attributes:
         gradients: Maps the records of `subset` to rows.
+        shape: The public shape [images, ...] of all rows together; the sensitivity is computed
+            from it, and rows of another shape are refused.
         subset: The subset of the party's records that is used and charged.
         clip: The L2 bound of one row.
     """
 
     gradients: Callable[[Records], Tensor]
+    shape: Sequence[int]
     subset: Subset
     clip: float
 
@@ -48,5 +51,8 @@ class UpstreamGradients(Mechanism[PartyData, Records]):
         return self.subset.records(data)
 
     def evaluate(self, value: Records, streams: Streams, device: torch.device) -> BoundedValues:
-        rows = clip_rows(self.gradients(value), self.clip)
-        return BoundedValues([rows], 2 * self.clip * math.sqrt(len(rows)))
+        rows = self.gradients(value)
+        if rows.shape != tuple(self.shape):
+            raise ValueError(f"the gradients must have the shape {tuple(self.shape)}")
+        sensitivity = 2 * self.clip * math.sqrt(self.shape[0])
+        return BoundedValues([clip_rows(rows, self.clip)], sensitivity)

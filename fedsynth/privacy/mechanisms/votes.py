@@ -95,13 +95,30 @@ class _VoteMechanism(Mechanism[Sealed[VoteCounts], VoteCounts]):
     Assumption: every record belongs to exactly one teacher by a rule that depends on this record
     alone (a hash of it, for example), and a teacher's ballots are a function of its own records
     and of public things. Then one record changes the ballots of one teacher.
+
+    Attributes:
+        bounds: The public bounds of a ballot.
+        images: The public number of images of a round. The sensitivity is computed from both, and
+            counts of another form or under other bounds are refused.
     """
+
+    bounds: VoteBounds
+    images: int
 
     def event(self, unit: Unit) -> DpEvent:
         return gaussian(self.noise_multiplier)
 
     def select(self, data: Sealed[VoteCounts]) -> Sealed[VoteCounts]:
         return data
+
+    def checked(self, value: VoteCounts) -> torch.Tensor:
+        """The sums as float64, if they have the declared form."""
+        shape = self.images, self.bounds.width
+        if value.bounds != self.bounds or value.sums.shape != shape:
+            raise ValueError(f"the counted ballots are not of the form {shape} under the bounds")
+        if value.sums.dtype != torch.int32:
+            raise ValueError("counted ballots are whole numbers")
+        return value.sums.double()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,8 +136,8 @@ class VoteSums(_VoteMechanism):
     sketch: CountSketch | None = None
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
-        sums = value.sums.double()
-        sensitivity = value.bounds.sensitivity(len(sums), self.sketch)
+        sums = self.checked(value)
+        sensitivity = self.bounds.sensitivity(self.images, self.sketch)
         if self.sketch is not None:
             sums = self.sketch.table(sums)
         return BoundedValues([sums], sensitivity)
@@ -139,6 +156,7 @@ class VoteMaxima(_VoteMechanism):
     groups: int
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
-        maxima = value.sums.double().unflatten(1, (self.groups, -1)).amax(2)
-        sensitivity = (value.bounds.high - value.bounds.low) * math.sqrt(maxima.numel())
+        maxima = self.checked(value).unflatten(1, (self.groups, -1)).amax(2)
+        levels = self.bounds.high - self.bounds.low
+        sensitivity = levels * math.sqrt(self.images * self.groups)
         return BoundedValues([maxima], sensitivity)

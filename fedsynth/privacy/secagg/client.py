@@ -15,21 +15,26 @@ quantisation rounds at random and clips again; here whole numbers are added as t
 
 Claim: a server that colludes with fewer than `threshold` of a party's neighbours learns nothing but
 the sum over all parties that answered, and no sum of fewer than the party's `at_least`. A party
-unmasks one request for one set of parties only, so that two sums never differ by one party.
+unmasks one request for one set of parties only, so that two sums never differ by one party. What
+the server proposes is checked: the threshold against what the party's plan counts on and against
+half of its neighbours, the parties of a sum against those of the plan.
 Assumption: the server follows the protocol. Keys pass through it and are not certified, so that a
 server that replaces them by its own is not defended against.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
@@ -50,14 +55,22 @@ from flwr.supercore.primitives.asymmetric import (
     public_key_to_bytes,
 )
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
-from fedsynth.privacy.secagg.masking import KEY_BYTES, Keys, agreed_mask, flat, mask_of, unflat
+from fedsynth.privacy.secagg.masking import (
+    KEY_BYTES,
+    Keys,
+    OutOfTurn,
+    agreed_mask,
+    flat,
+    mask_of,
+    unflat,
+)
+from fedsynth.privacy.secagg.server import least_threshold
 from fedsynth.storage.files import atomic_write, disk_errors
 
+__all__ = ["OutOfTurn", "SecAggClient"]
 
-class OutOfTurn(UserError):
-    """A request that does not follow from what this party has done so far in the protocol."""
+MAX_SESSION = 100  # characters
 
 
 @dataclass
@@ -69,6 +82,7 @@ class _Memory:
     threshold: int
     private: tuple[str, str]
     seed: str = ""
+    sent: str = ""  # digest of the numbers that left under the masks
     public: dict[str, tuple[str, str]] = field(default_factory=dict)  # of the neighbours
     shares: dict[str, tuple[str, str]] = field(default_factory=dict)  # of their seeds and keys
 
@@ -80,8 +94,25 @@ class SecAggClient:
         self._folder, self._party, self._session = folder, party, session
         self._path = folder / "secure-sum.checkpoint"
 
-    def setup(self, question: str, threshold: int) -> Keys:
-        """New keys for a new session; the same again for one that has begun already."""
+    def setup(self, question: str, threshold: int, at_least: int) -> Keys:
+        """New keys for a new session; the same again for one that has begun already.
+
+        Args:
+            question: The digest of the request whose answers are added up.
+            threshold: The shares that reveal a secret, as the server proposes it.
+            at_least: The fewest parties in a sum, by the party's own plan.
+
+        Raises:
+            OutOfTurn: So few shares would reveal a secret that a part of the parties could.
+        """
+        if not re.fullmatch("[0-9a-f]{64}", question) or len(self._session) > MAX_SESSION:
+            raise OutOfTurn("a question is named by its digest, a session by a short text")
+        least = least_threshold(at_least)
+        if threshold < least:
+            raise OutOfTurn(
+                f"a threshold of {threshold} shares is too low: at least {least} for a sum of "
+                f"{at_least} or more parties"
+            )
         memory = self._read()
         if memory is None or memory.session != self._session:
             pairs = [private_key_to_bytes(generate_key_pairs()[0]).hex() for _ in range(2)]
@@ -91,17 +122,33 @@ class SecAggClient:
             raise OutOfTurn("this session is about another question")
         return self._public(memory)
 
-    def share_keys(self, public: Mapping[int, Keys]) -> dict[int, bytes]:
-        """Shares for every neighbour, encrypted; `public` holds the neighbours' keys and ours."""
+    def share_keys(self, public: Mapping[int, Keys], parties: Collection[int]) -> dict[int, bytes]:
+        """Shares for every neighbour, encrypted.
+
+        Args:
+            public: The keys of the neighbours and of this party.
+            parties: The parties of the stage, by the party's own plan.
+
+        Raises:
+            OutOfTurn: The keys are not those of this session or of parties of the stage, or half
+                of the neighbours could reveal a secret: then one half could give this party's seed
+                and the other its key.
+        """
         memory = self._memory()
         if public.get(self._party) != self._public(memory):
             raise OutOfTurn("these are not this party's own keys")
         keys = [key for pair in public.values() for key in pair]
         if len(set(keys)) != len(keys) or len(public) < memory.threshold:
             raise OutOfTurn("too few neighbours, or two with the same key")
+        if not set(public) <= set(parties):
+            raise OutOfTurn("a neighbour is not a party of this stage")
+        if 2 * memory.threshold <= len(public):
+            raise OutOfTurn("the threshold is not more than half of the neighbours")
         known = {str(p): (a.hex(), b.hex()) for p, (a, b) in public.items()}
         if memory.public not in ({}, known):
             raise OutOfTurn("the keys of the neighbours were others before")
+        for pair in public.values():
+            _check_public(pair)
         memory.public, memory.seed = known, memory.seed or os.urandom(32).hex()
         first = _private(memory.private[0]).private_numbers().private_value
         seeds = create_shares(bytes.fromhex(memory.seed), memory.threshold, len(public))
@@ -140,9 +187,19 @@ class SecAggClient:
         self._write(memory)
 
     def mask(self, arrays: Arrays) -> dict[str, torch.Tensor]:
-        """These whole numbers (int64) under all masks of this party."""
+        """These whole numbers (int64) under all masks of this party.
+
+        Raises:
+            OutOfTurn: Other numbers left under the same masks, which would show their difference.
+        """
         memory = self._memory()
         total = flat(arrays)
+        digest = hashlib.sha256(total.tobytes()).hexdigest()
+        if memory.sent not in ("", digest):
+            raise OutOfTurn("other numbers left under these masks before")
+        if not memory.sent:
+            memory.sent = digest
+            self._write(memory)
         total += mask_of(bytes.fromhex(memory.seed), len(total))
         for text in memory.shares:
             party = int(text)
@@ -151,12 +208,25 @@ class SecAggClient:
                 total += words if self._party > party else np.uint64(0) - words
         return unflat(total, arrays)
 
-    def unmask(self, answered: Sequence[int], at_least: int) -> dict[int, tuple[bool, bytes]]:
+    def unmask(
+        self, answered: Sequence[int], at_least: int, parties: Collection[int]
+    ) -> dict[int, tuple[bool, bytes]]:
         """Shares for taking the masks off the sum of those who `answered`: of the seed of a
-        neighbour among them (True), of the first key of another one (False)."""
+        neighbour among them (True), of the first key of another one (False).
+
+        Args:
+            answered: The parties in the sum, as the server states them.
+            at_least: The fewest parties in a sum, by the party's own plan.
+            parties: The parties of the stage, by the party's own plan.
+
+        Raises:
+            OutOfTurn: The sum is too small, or over other parties than before.
+        """
         memory = self._memory()
         if len(memory.shares) < 2 or self._party not in answered:
             raise OutOfTurn("this party's numbers are not in the sum")
+        if not set(answered) <= set(parties):
+            raise OutOfTurn("the sum is said to hold parties that are not in this stage")
         if len(set(answered)) < max(at_least, 2):
             raise OutOfTurn(
                 f"a sum of {len(set(answered))} parties is not unmasked: its noise is made of at "
@@ -207,6 +277,17 @@ class SecAggClient:
         with disk_errors(self._path):
             self._folder.mkdir(parents=True, exist_ok=True)
             atomic_write(self._path, json.dumps(asdict(memory)).encode())
+
+
+def _check_public(pair: Keys) -> None:
+    """Refuse bytes that are no public key of the curve."""
+    for key in pair:
+        try:
+            curve = bytes_to_public_key(key).curve
+        except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
+            raise OutOfTurn("a neighbour's key cannot be read") from error
+        if not isinstance(curve, ec.SECP384R1):
+            raise OutOfTurn("a neighbour's key is of another curve")
 
 
 def _private(text: str) -> ec.EllipticCurvePrivateKey:

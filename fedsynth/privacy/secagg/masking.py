@@ -7,11 +7,16 @@ import base64
 import numpy as np
 import torch
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
 from fedsynth.privacy.noise import NoiseStream
 
 Keys = tuple[bytes, bytes]  # the two public keys of a party
 KEY_BYTES = 48  # of a private key of the curve
+
+
+class OutOfTurn(UserError):
+    """A request that does not follow from what this party has done so far in the protocol."""
 
 
 def mask_of(key: bytes, count: int) -> np.ndarray:

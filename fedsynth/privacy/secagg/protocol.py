@@ -7,15 +7,16 @@ server learns the sum alone. Both give the same numbers to the bit, because whol
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.privacy.secagg.masking import OutOfTurn
 
 SETUP, SHARE, COLLECT, UNMASK = (
     f"sum: {stage}" for stage in ("setup", "share keys", "collect", "unmask")
@@ -111,6 +112,8 @@ def answer_in_stage(
     at_least: int,
     request: Request,
     answer: Callable[[Request], Release],
+    *,
+    parties: Collection[int],
 ) -> Release:
     """One party's release in one of the stages.
 
@@ -120,44 +123,57 @@ def answer_in_stage(
         at_least: The fewest parties in a sum, by the party's own plan: its noise counts on them.
         request: The request of the stage.
         answer: Computes the release of the inner request.
+        parties: The parties of the stage, by the party's own plan.
+
+    Raises:
+        OutOfTurn: The request does not follow from what this party has done so far, or lacks
+            something.
     """
     from fedsynth.privacy.secagg.client import SecAggClient
 
-    question = str(request.scalars["question"])
-    side = SecAggClient(folder, party, str(request.scalars["session"]))
-    arrays = request.arrays
-    if request.kind == SETUP:
-        keys = side.setup(question, int(request.scalars["threshold"]))
-        return Release(party, {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}, ())
-    if request.kind == SHARE:
-        public = {
-            int(name.split()[-1]): (
-                _bytes(value),
-                _bytes(arrays[name.replace(_KINDS[0], _KINDS[1])]),
-            )
-            for name, value in arrays.items()
-            if name.startswith(_KINDS[0])
-        }
-        sealed = side.share_keys(public)
-        return Release(party, {f"to {p}": _tensor(text) for p, text in sealed.items()}, ())
-    if request.kind == COLLECT:
+    arrays, scalars = request.arrays, request.scalars
+    with _complete(request):
+        question = str(scalars["question"])
+        side = SecAggClient(folder, party, str(scalars["session"]))
+        if request.kind == SETUP:
+            keys = side.setup(question, int(scalars["threshold"]), at_least)
+            return Release(party, {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}, ())
+        if request.kind == SHARE:
+            sealed = side.share_keys(_public_keys(arrays), parties)
+            return Release(party, {f"to {p}": _tensor(text) for p, text in sealed.items()}, ())
+        if request.kind == UNMASK:
+            given = side.unmask(arrays["answered"].tolist(), at_least, parties)
+            names = {p: f"{'seed' if seed else 'key'} {p}" for p, (seed, _) in given.items()}
+            return Release(party, {names[p]: _tensor(s) for p, (_, s) in given.items()}, ())
         texts = {
             int(name.split()[1]): _bytes(v) for name, v in arrays.items() if name[:5] == "from "
         }
         side.open_shares(question, texts)
         asked = _question(request)
-        if asked.digest() != question:
-            raise UserError("this sum was begun about another question")
-        release = answer(asked)
-        if not release.only_in_sum:
-            raise UserError("this question is not answered in a sum: its answer has no shares")
-        return Release(party, side.mask(release.arrays), release.entries, release.scalars)
-    given = side.unmask(arrays["answered"].tolist(), at_least)
-    return Release(
-        party,
-        {f"{'seed' if seed else 'key'} {p}": _tensor(s) for p, (seed, s) in given.items()},
-        (),
-    )
+    if asked.digest() != question:
+        raise OutOfTurn("this sum was begun about another question")
+    release = answer(asked)
+    if not release.only_in_sum:
+        raise OutOfTurn("this question is not answered in a sum: its answer has no shares")
+    return Release(party, side.mask(release.arrays), release.entries, release.scalars)
+
+
+@contextlib.contextmanager
+def _complete(request: Request) -> Iterator[None]:
+    """Refuse a request that lacks something or holds something of another form."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+        raise OutOfTurn(f"a request of the stage {request.kind!r} has another form") from error
+
+
+def _public_keys(arrays: Arrays) -> dict[int, tuple[bytes, bytes]]:
+    """The keys of the neighbours in a request, by party."""
+    return {
+        int(name.split()[-1]): (_bytes(value), _bytes(arrays[name.replace(*_KINDS)]))
+        for name, value in arrays.items()
+        if name.startswith(_KINDS[0])
+    }
 
 
 def _question(request: Request) -> Request:

@@ -16,6 +16,8 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
 from fedsynth.privacy.secagg.masking import Keys, agreed_mask, flat, mask_of, unflat
 
+COMPLETE = 20  # most parties of which each is a neighbour of every other one
+
 
 @dataclass(frozen=True)
 class NeighbourGraph:
@@ -29,11 +31,11 @@ class NeighbourGraph:
         """The complete graph of up to 20 parties. Beyond that, a ring in random order in which each
         party has its nearest ones on both sides as neighbours, 3 log2(parties) in all."""
         count = len(parties)
-        if count <= 20:
+        if count <= COMPLETE:
             all_parties = tuple(sorted(parties))
             most = max(2, count // 2 + 1, min(2 * count // 3 + 1, at_least))
             return NeighbourGraph(dict.fromkeys(all_parties, all_parties), most)
-        side = int(np.ceil(1.5 * np.log2(count)))
+        side = _ring_side(count)
         order = rng.permutation(np.array(sorted(parties)))
         near = {
             int(party): tuple(
@@ -41,7 +43,26 @@ class NeighbourGraph:
             )
             for position, party in enumerate(order)
         }
-        return NeighbourGraph(near, 2 * (2 * side + 1) // 3 + 1)
+        return NeighbourGraph(near, _ring_threshold(count))
+
+
+def least_threshold(at_least: int) -> int:
+    """The smallest threshold of any graph with `at_least` or more parties.
+
+    A party accepts no smaller one: it knows how many shares its noise counts on, and not how many
+    parties the server asked."""
+    complete = max(2, at_least // 2 + 1, min(2 * at_least // 3 + 1, at_least))
+    if at_least <= COMPLETE:
+        return min(complete, _ring_threshold(COMPLETE + 1))
+    return _ring_threshold(at_least)
+
+
+def _ring_side(count: int) -> int:
+    return int(np.ceil(1.5 * np.log2(count)))
+
+
+def _ring_threshold(count: int) -> int:
+    return 2 * (2 * _ring_side(count) + 1) // 3 + 1
 
 
 def unmasked(

@@ -36,7 +36,9 @@ def outer_sum(
 ) -> torch.Tensor:
     home = private(data, path)
     rows = home.records.map(lambda records: factors(records, stretch))
-    mechanism = OuterProductSum(factors=rows, clip=clip, noise_multiplier=noise_multiplier)
+    mechanism = OuterProductSum(
+        factors=rows, shape=(3, 7), clip=clip, noise_multiplier=noise_multiplier
+    )
     (total,) = guard(path).apply(mechanism, home, **changes)
     return total
 
@@ -79,27 +81,46 @@ def test_one_record_moves_an_outer_sum_by_at_most_the_bound(tmp_path_factory, se
 def test_the_noise_of_an_outer_sum_has_the_promised_scale(tmp_path):
     home = private(records(0), tmp_path)
     rows = home.records.map(lambda _: (torch.zeros(0, 40), torch.zeros(0, 500)))
-    mechanism = OuterProductSum(factors=rows, clip=0.5, noise_multiplier=3.0)
+    mechanism = OuterProductSum(factors=rows, shape=(40, 500), clip=0.5, noise_multiplier=3.0)
     (noise,) = guard(tmp_path).apply(mechanism, home)
     assert noise.std().item() == pytest.approx(1.5, rel=0.03)
 
 
-def test_an_outer_sum_wants_one_row_a_record(tmp_path):
-    data = records(3)
-    home = private(data, tmp_path)
-    twice = home.records.map(lambda _: (torch.ones(6, 2), torch.ones(6, 2)))
-    with pytest.raises(ValueError, match="one row per record"):
-        guard(tmp_path).apply(OuterProductSum(factors=twice, clip=1.0, noise_multiplier=1.0), home)
+@pytest.mark.parametrize(("rows", "widths"), [
+    (6, (2, 2)),  # two rows per record
+    (2, (2, 2)),
+    (3, (3, 2)),  # a form that depends on the records would show it
+    (3, (2, 1)),
+])  # fmt: skip
+def test_factors_of_another_form_than_declared_are_refused(tmp_path, rows, widths):
+    home = private(records(3), tmp_path)
+    factors = home.records.map(lambda _: tuple(torch.ones(rows, width) for width in widths))
+    with pytest.raises(ValueError, match="exactly one row of 2 numbers per record"):
+        guard(tmp_path).apply(
+            OuterProductSum(factors=factors, shape=(2, 2), clip=1.0, noise_multiplier=1.0), home
+        )
 
 
-def answer(path: Path, rows: torch.Tensor, groups: torch.Tensor, **terms: object) -> torch.Tensor:
+def test_factors_of_other_records_are_refused(tmp_path):
+    """As many rows as records, but of other records: removing one of these would not count."""
+    home, other = (private(records(3, seed), tmp_path) for seed in (0, 1))
+    factors = other.records.map(lambda _: (torch.ones(3, 2), torch.ones(3, 2)))
+    with pytest.raises(ValueError, match="not computed from the same records"):
+        guard(tmp_path).apply(
+            OuterProductSum(factors=factors, shape=(2, 2), clip=1.0, noise_multiplier=1.0), home
+        )
+
+
+def answer(
+    path: Path, rows: torch.Tensor, groups: torch.Tensor, call: int = 0, **terms: object
+) -> torch.Tensor:
     n = len(rows)
     data = Records(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64))
     home = private(data, path)
-    terms = {"groups": 3, "clip": 1.0, "noise_multiplier": 1e-9, **terms}
+    terms = {"groups": 3, "width": rows.shape[1], "clip": 1.0, "noise_multiplier": 1e-9, **terms}
     sealed = home.records.map(lambda _: (rows, groups))
     mechanism = SecondMoments(rows=sealed, **terms)  # type: ignore[arg-type]
-    (moments,) = guard(path).apply(mechanism, home)
+    (moments,) = guard(path).apply(mechanism, home, call=call)
     return moments
 
 
@@ -151,5 +172,7 @@ def test_noise_is_there_for_empty_groups_with_the_promised_scale_and_is_paid_for
 
 def test_rows_that_are_not_one_a_record_are_refused(tmp_path):
     rows, groups = random_rows(0)
-    with pytest.raises(ValueError, match="one row and one group per record"):
+    with pytest.raises(ValueError, match="one group number per record"):
         answer(tmp_path, rows, groups[:-1])
+    with pytest.raises(ValueError, match="one row of 3 numbers per record"):
+        answer(tmp_path, rows, groups, call=1, width=3)

@@ -26,7 +26,7 @@ WHOLE = Subset("cut", 0, 1)
 def answer(path: Path, rows: torch.Tensor, *, part=WHOLE, budget=FREE, **terms) -> torch.Tensor:
     terms = {"clip": 1.0, "noise_multiplier": 1.0, **terms}
     home = private(SIX, path)
-    mechanism = UpstreamGradients(gradients=lambda _: rows, subset=part, **terms)
+    mechanism = UpstreamGradients(gradients=lambda _: rows, shape=rows.shape, subset=part, **terms)
     (sanitised,) = guard(path, budget=budget).apply(mechanism, home)
     return sanitised
 
@@ -83,7 +83,11 @@ def test_the_method_is_shown_the_records_of_the_part_alone(tmp_path):
             return torch.zeros(1, 4)
 
         mechanism = UpstreamGradients(
-            gradients=look, subset=Subset("cut", index, 3), clip=1.0, noise_multiplier=1.0
+            gradients=look,
+            shape=(1, 4),
+            subset=Subset("cut", index, 3),
+            clip=1.0,
+            noise_multiplier=1.0,
         )
         guard(tmp_path, digest=str(index)).apply(mechanism, home)
     labels = torch.cat([mine.labels for mine in seen])
@@ -98,9 +102,25 @@ def test_beyond_the_budget_the_critic_is_not_even_asked(tmp_path):
     poor = guard(tmp_path, budget=Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded):
         poor.apply(
-            UpstreamGradients(gradients=never, subset=WHOLE, clip=1.0, noise_multiplier=1.0),
+            UpstreamGradients(
+                gradients=never, shape=(1, 4), subset=WHOLE, clip=1.0, noise_multiplier=1.0
+            ),
             private(SIX, tmp_path),
         )
+
+
+@pytest.mark.parametrize("rows", [0, 3, 5])
+def test_a_number_of_rows_that_depends_on_records_is_refused(tmp_path, rows):
+    """Fewer rows would get less noise and show how many there are."""
+    mechanism = UpstreamGradients(
+        gradients=lambda _: torch.zeros(rows, 2),
+        shape=(4, 2),
+        subset=WHOLE,
+        clip=1.0,
+        noise_multiplier=1.0,
+    )
+    with pytest.raises(ValueError, match=r"must have the shape \(4, 2\)"):
+        guard(tmp_path).apply(mechanism, private(SIX, tmp_path))
 
 
 def test_an_acknowledgement_holds_nothing(tmp_path):

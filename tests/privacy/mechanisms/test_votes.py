@@ -116,7 +116,9 @@ def test_ballots_of_another_form_or_under_other_bounds_are_refused():
 def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
     sums = torch.arange(20_000, dtype=torch.int32).view(2, -1) % 7
     tally = Sealed(VoteCounts(VoteBounds(10_000, 3), sums))
-    (found,) = guard(tmp_path).apply(VoteSums(noise_multiplier=2.0), tally)
+    (found,) = guard(tmp_path).apply(
+        VoteSums(bounds=VoteBounds(10_000, 3), images=2, noise_multiplier=2.0), tally
+    )
     rest = found - sums
     assert float(rest.std()) == pytest.approx(2.0 * 2 * math.sqrt(3 * 2), rel=0.03)
     (entry,) = read_entries(tmp_path / "ledger.jsonl")
@@ -126,7 +128,7 @@ def test_the_noise_is_as_large_as_said_and_paid_for(tmp_path):
 
 def test_through_a_sketch_the_table_is_noised(tmp_path):
     sketch, sums = CountSketch(10, 40, 500, "k"), torch.ones(1, 10, dtype=torch.int32)
-    mechanism = VoteSums(noise_multiplier=2.0, sketch=sketch)
+    mechanism = VoteSums(bounds=SIGNS, images=1, noise_multiplier=2.0, sketch=sketch)
     (found,) = guard(tmp_path).apply(mechanism, Sealed(VoteCounts(SIGNS, sums)))
     rest = found - sketch.table(sums.float())
     assert found.shape == (1, 40, 500)
@@ -136,7 +138,7 @@ def test_through_a_sketch_the_table_is_noised(tmp_path):
 def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path):
     sums = torch.ones(2, 10, dtype=torch.int32)
     (found,) = guard(tmp_path).apply(
-        VoteSums(noise_multiplier=2.0),
+        VoteSums(bounds=SIGNS, images=2, noise_multiplier=2.0),
         Sealed(VoteCounts(SIGNS, sums)),
         noise_at=NoisePlacement.AGGREGATE,
     )
@@ -149,8 +151,28 @@ def test_at_the_aggregate_the_plain_sums_leave_for_the_public_view_only(tmp_path
 def test_beyond_the_budget_nothing_is_counted_out(tmp_path):
     tally = Sealed(VoteCounts(SIGNS, torch.ones(2, 10, dtype=torch.int32)))
     with pytest.raises(BudgetExceeded):
-        guard(tmp_path, budget=Budget(0.1, 1e-5)).apply(VoteSums(noise_multiplier=2.0), tally)
+        guard(tmp_path, budget=Budget(0.1, 1e-5)).apply(
+            VoteSums(bounds=SIGNS, images=2, noise_multiplier=2.0), tally
+        )
     assert not read_entries(tmp_path / "ledger.jsonl")
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        VoteCounts(SIGNS, torch.ones(1, 10, dtype=torch.int32)),
+        VoteCounts(SIGNS, torch.ones(2, 9, dtype=torch.int32)),
+        VoteCounts(SIGNS, torch.ones(2, 10)),
+        VoteCounts(VoteBounds(10, 2), torch.ones(2, 10, dtype=torch.int32)),
+    ],
+)
+@pytest.mark.parametrize("kind", [VoteSums, VoteMaxima])
+def test_counts_of_another_form_than_declared_are_refused(tmp_path, counts, kind):
+    """The sensitivity is that of the declared images and bounds, never that of what was counted."""
+    more = {"groups": 2} if kind is VoteMaxima else {}
+    mechanism = kind(bounds=SIGNS, images=2, noise_multiplier=1.0, **more)
+    with pytest.raises(ValueError, match="counted ballots are"):
+        guard(tmp_path).apply(mechanism, Sealed(counts))
 
 
 GROUPS, BINS, IMAGES = 3, 4, 5
@@ -163,7 +185,7 @@ def maxima(path: Path, votes: torch.Tensor, noise: float = 1e-9, call: int = 0) 
     """For votes [teachers, images, groups], each the number of a bin."""
     one_hot = torch.nn.functional.one_hot(votes, BINS).to(torch.int8).flatten(2)
     tally = VoteCounts.count(MAXIMA_RULE, IMAGES, [one_hot])
-    mechanism = VoteMaxima(groups=GROUPS, noise_multiplier=noise)
+    mechanism = VoteMaxima(bounds=MAXIMA_RULE, images=IMAGES, groups=GROUPS, noise_multiplier=noise)
     (found,) = guard(path).apply(mechanism, Sealed(tally), call=call)
     return found
 

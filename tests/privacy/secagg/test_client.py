@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.privacy.secagg.client import OutOfTurn, SecAggClient
-from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
+from fedsynth.privacy.secagg.server import NeighbourGraph, least_threshold, unmasked
 
 QUESTION = "0123456789abcdef" * 4
 
@@ -25,11 +25,13 @@ class Round:
         self.near = NeighbourGraph.choose(range(count), at_least, numpy_generator(0, "test"))
         self.sides = {p: SecAggClient(folder / str(p), p, session) for p in range(count)}
         self.at_least = at_least
-        self.public = {p: s.setup(QUESTION, self.near.threshold) for p, s in self.sides.items()}
+        self.public = {
+            p: s.setup(QUESTION, self.near.threshold, at_least) for p, s in self.sides.items()
+        }
 
     def share(self, lost: Collection[int] = ()) -> None:
         self.sealed = {
-            p: side.share_keys({q: self.public[q] for q in self.near.of[p]})
+            p: side.share_keys({q: self.public[q] for q in self.near.of[p]}, self.sides)
             for p, side in self.sides.items()
             if p not in lost
         }
@@ -47,7 +49,9 @@ class Round:
     def unmask(self, lost: Collection[int] = ()) -> dict[str, torch.Tensor]:
         answered = sorted(self.masked)
         given = {
-            p: self.sides[p].unmask(answered, self.at_least) for p in answered if p not in lost
+            p: self.sides[p].unmask(answered, self.at_least, self.sides)
+            for p in answered
+            if p not in lost
         }
         dropped = [p for p in self.sealed if p not in self.masked]
         return unmasked(self.masked, given, dropped, self.public, self.near)
@@ -144,7 +148,7 @@ def test_shares_of_one_seed_and_one_key_are_never_given_together(tmp_path):
     some = Round(tmp_path, 4, at_least=3)
     some.share()
     some.collect(numbers_of(4), lost=[3])
-    given = some.sides[0].unmask([0, 1, 2], 3)
+    given = some.sides[0].unmask([0, 1, 2], 3, range(4))
     assert {party: seed for party, (seed, _) in given.items()} == {
         0: True,
         1: True,
@@ -156,24 +160,91 @@ def test_shares_of_one_seed_and_one_key_are_never_given_together(tmp_path):
 def test_steps_out_of_turn_are_refused(tmp_path):
     some = Round(tmp_path, 3, 3)
     side = some.sides[0]
-    assert side.setup(QUESTION, some.near.threshold) == some.public[0], "asked again: the same keys"
+    assert side.setup(QUESTION, some.near.threshold, 3) == some.public[0], (
+        "asked again: the same keys"
+    )
     with pytest.raises(OutOfTurn, match="another question"):
-        side.setup("f" * 64, some.near.threshold)
+        side.setup("f" * 64, some.near.threshold, 3)
     with pytest.raises(OutOfTurn, match="were not shared"):
         side.open_shares(QUESTION, {})
     with pytest.raises(OutOfTurn, match="own keys"):
-        side.share_keys({**some.public, 0: some.public[1]})
+        side.share_keys({**some.public, 0: some.public[1]}, range(3))
     with pytest.raises(OutOfTurn, match="too few neighbours"):
-        side.share_keys({0: some.public[0], 1: some.public[1]})
+        side.share_keys({0: some.public[0], 1: some.public[1]}, range(3))
     with pytest.raises(OutOfTurn, match="same key"):
-        side.share_keys({**some.public, 2: some.public[1]})
+        side.share_keys({**some.public, 2: some.public[1]}, range(3))
     some.share()
     with pytest.raises(OutOfTurn, match="were others before"):
-        side.share_keys({**some.public, 2: (b"x", b"y")})
+        side.share_keys({**some.public, 2: (b"x", b"y")}, range(3))
     with pytest.raises(OutOfTurn, match="shares of party 1 cannot be opened"):
         side.open_shares(QUESTION, {1: some.sealed[2][0], 2: some.sealed[2][0]})
     with pytest.raises(OutOfTurn, match="not in the sum"):
-        side.unmask([0, 1, 2], 3)
+        side.unmask([0, 1, 2], 3, range(4))
     Round(tmp_path, 3, 3, session="t")
     with pytest.raises(OutOfTurn, match="another one has begun"):
         side.mask(numbers_of(3)[0])
+
+
+@pytest.mark.parametrize(
+    ("at_least", "least"), [(2, 2), (3, 3), (5, 4), (10, 7), (20, 11), (100, 15)]
+)
+def test_a_threshold_below_what_the_plan_counts_on_is_refused(tmp_path, at_least, least):
+    """A server that sets it to one would be told every secret by a single party."""
+    for threshold in (-1, 0, 1, least - 1):
+        with pytest.raises(OutOfTurn, match=f"too low: at least {least}"):
+            SecAggClient(tmp_path, 0, "s").setup(QUESTION, threshold, at_least)
+    SecAggClient(tmp_path, 0, "s").setup(QUESTION, least, at_least)
+
+
+@pytest.mark.parametrize("count", range(2, 60))
+def test_every_graph_has_a_threshold_that_its_parties_accept(count):
+    for at_least in range(2, count + 1):
+        near = NeighbourGraph.choose(range(count), at_least, numpy_generator(0, "test"))
+        assert near.threshold >= least_threshold(at_least)
+        assert all(2 * near.threshold > len(of) for of in near.of.values())
+
+
+def test_half_of_the_neighbours_never_suffice(tmp_path):
+    """Else one half could be asked for a party's seed, and the other one for its key."""
+    some = Round(tmp_path, 8, 2)
+    side = SecAggClient(tmp_path / "own", 0, "s")
+    own = side.setup(QUESTION, 4, 2)
+    with pytest.raises(OutOfTurn, match="more than half"):
+        side.share_keys({**some.public, 0: own}, range(8))
+
+
+def test_parties_that_the_plan_does_not_know_are_neither_neighbours_nor_in_a_sum(tmp_path):
+    """A server could invent as many as a sum needs, and one party would be alone in it."""
+    some = Round(tmp_path, 4, 3)
+    with pytest.raises(OutOfTurn, match="not a party of this stage"):
+        some.sides[0].share_keys(some.public, range(3))
+    some.share()
+    some.collect(numbers_of(4))
+    with pytest.raises(OutOfTurn, match="not in this stage"):
+        some.sides[0].unmask([0, 1000, 1001, 1002], 3, range(4))
+
+
+def test_other_numbers_do_not_leave_under_the_same_masks(tmp_path):
+    """Their difference would leave in the clear."""
+    some = Round(tmp_path, 3, 3)
+    some.share()
+    numbers = numbers_of(3)
+    some.collect(numbers)
+    again = some.sides[0].mask(numbers[0])
+    assert all(torch.equal(again[name], some.masked[0][name]) for name in again)
+    numbers[0]["a"] += 1
+    with pytest.raises(OutOfTurn, match="other numbers left"):
+        some.sides[0].mask(numbers[0])
+
+
+@pytest.mark.parametrize("question", ["../../elsewhere", "f" * 63, "F" * 64, ""])
+def test_a_question_names_no_file(tmp_path, question):
+    with pytest.raises(OutOfTurn, match="digest"):
+        SecAggClient(tmp_path, 0, "s").setup(question, 3, 3)
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 200, b"-----BEGIN PUBLIC KEY-----"])
+def test_keys_that_cannot_be_read_are_refused(tmp_path, key):
+    some = Round(tmp_path, 3, 3)
+    with pytest.raises(OutOfTurn, match="cannot be read"):
+        some.sides[0].share_keys({**some.public, 1: (key, some.public[1][1])}, range(3))

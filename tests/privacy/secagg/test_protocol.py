@@ -49,7 +49,14 @@ class Parties:
             return inner
 
         releases = [
-            answer_in_stage(self.folder / str(p), p, self.count - 1, request, answer(p))
+            answer_in_stage(
+                self.folder / str(p),
+                p,
+                self.count - 1,
+                request,
+                answer(p),
+                parties=range(self.count),
+            )
             for p, request in requests.items()
             if p not in self.lost.get(kind, set())
         ]

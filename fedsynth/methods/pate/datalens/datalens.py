@@ -111,7 +111,12 @@ class DataLens(Method[DataLensConfig]):
 
         store = ctx.data.remember(f"{folder} {seed}", build)
         (votes,) = ctx.guard.apply(
-            VoteSums(noise_multiplier=parameters.multiplier, sketch=parameters.sketch),
+            VoteSums(
+                bounds=parameters.bounds,
+                images=parameters.images,
+                noise_multiplier=parameters.multiplier,
+                sketch=parameters.sketch,
+            ),
             store.map(partial(TeacherStore.votes, request=request)),
             call=request.round,
             noise_at=cfg.noise_at,

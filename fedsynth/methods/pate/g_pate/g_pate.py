@@ -102,8 +102,17 @@ class GPate(Method[GPateConfig]):
 
         store = ctx.data.remember(f"{folder} {seed}", build)
         votes = store.map(partial(TeacherStore.votes, request=request))
-        histograms = VoteSums(noise_multiplier=parameters.noise.histograms)
-        largest = VoteMaxima(noise_multiplier=parameters.noise.maxima, groups=cfg.projections)
+        histograms = VoteSums(
+            bounds=parameters.bounds,
+            images=parameters.images,
+            noise_multiplier=parameters.noise.histograms,
+        )
+        largest = VoteMaxima(
+            bounds=parameters.bounds,
+            images=parameters.images,
+            noise_multiplier=parameters.noise.maxima,
+            groups=cfg.projections,
+        )
         (counts,) = ctx.guard.apply(histograms, votes, call=2 * request.round)
         (maxima,) = ctx.guard.apply(largest, votes, call=2 * request.round + 1)
         return ctx.guard.release({"values": confident_values(counts, maxima, teachers, cfg)})
