@@ -79,7 +79,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class ComputeCost:
-    """A repeated unit of computation, for estimates of time: see `experiment.release_cost`."""
+    """A repeated unit of computation, for estimates of time: see `experiment.cost_model`."""
 
     # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step),
     # "scattering" (the transform), or "teachers" (one round of DataLens)
@@ -87,3 +87,4 @@ class ComputeCost:
     width: int  # of the ConvNet; hidden units of a teacher
     batch: int  # records, or teachers
     times: int
+    dtype: str = "float32"  # of products and convolutions: see `nn.compute_dtype`

@@ -1,7 +1,9 @@
 """Estimates of the time that a plan takes on this machine, for `--plan`. Reads no data.
 
-Each kind of work is timed once, on random numbers: steps of the methods, and a few steps of every
-network's own training in the evaluation, augmentation included.
+Each kind of work is timed on random numbers: steps of the methods at their own batch sizes, and a
+few steps of every network's own training in the evaluation, augmentation included. Processor time
+is measured, so that other programs do not count, in a process set up like a worker; the first call,
+which imports modules and chooses kernels, is left out, and the median of the others is used.
 
 Classical classifiers cannot be timed on random numbers, because the time of a fit depends on how
 hard the data are. Their entry is the time measured on MNIST, in units of a training step of a small
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable
 
@@ -22,7 +25,7 @@ from fedsynth.core.enums import DataKind
 from fedsynth.core.plan import Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import ComputeCost, DatasetInfo
-from fedsynth.engine.process_setup import pin_threads
+from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.image_quality import MAX_IMAGES_IF_CAPPED
@@ -39,6 +42,7 @@ from fedsynth.evaluation.train_classifier import (
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
+from fedsynth.nn.compute_dtype import compute_type
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
@@ -46,11 +50,12 @@ from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.clipping import clipped_gradient_sum
 
-PROBE = 32  # records, images or teachers per probe; time is assumed to grow with the batch
-REPEATS = 3  # probes of which the fastest counts
+PROBE = 32  # teachers or images per probe; time is assumed to grow with their number
+MOST = 128  # records or images per probe of a step with a batch of its own
+REPEATS, LEAST = 5, 3  # probes of which the median counts; fewer if they take long
 PROBE_LARGE = 8  # of networks that take long
 LARGE = ("alexnet", "vgg11", "resnet18")
-MAX_PROBE_SECONDS = 2.0  # a longer probe is not repeated
+MAX_PROBE_SECONDS = 1.0  # after this, no more than the least number
 
 
 FITS = {
@@ -85,49 +90,45 @@ def release_seconds(plan: Plan) -> float:
 
 def work_seconds(work: Iterable[ComputeCost], data: DatasetInfo) -> float:
     """Core-seconds of this work on this machine."""
-    return sum(w.times * (w.batch / PROBE) * _probe(w.kind, w.width, data) for w in work if w.times)
+    total = 0.0
+    for w in work:
+        if w.times and w.batch:
+            count = PROBE if w.kind in {"teachers", "scattering"} else min(w.batch, MOST)
+            unit = _probe(w.kind, w.width, data, count, w.dtype)
+            total += w.times * (w.batch / count) * unit
+    return total
 
 
 @functools.cache
-def _probe(kind: str, width: int, data: DatasetInfo) -> float:
-    """Seconds of one unit of work on `PROBE` records."""
-    pin_threads(1)
+def _probe(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> float:
+    """Seconds of one unit of work on `count` records."""
     if kind == "teachers":
-        return _best(_teacher_round(width, data))
+        return typical_seconds(_teacher_round(width, data))
     if kind == "scattering":
-        half = torch.full((PROBE, *data.shape), 0.5)
-        return _best(lambda: scattering(half))
+        half = torch.full((count, *data.shape), 0.5)
+        return typical_seconds(lambda: scattering(half))
     if data.kind == DataKind.TABLE:
         with default_seed("probe"):
             net: nn.Module = classifier("mlp", data.shape, data.classes)
     else:
         net = make_convnet(width, data, data.classes, "probe")
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn((PROBE, *data.shape), generator=generator)
-    labels = torch.arange(PROBE) % data.classes
-    matched = MatchedImages(MatchingConfig(spc=PROBE, width=width), data, [0], ("probe",))
+    images = torch.randn((count, *data.shape), generator=generator)
+    labels = torch.arange(count) % data.classes
+    matching = MatchingConfig(spc=count, width=width, matching_dtype=dtype)
+    matched = MatchedImages(matching, data, [0], ("probe",))
     real = [torch.ones_like(p) for p in net.parameters()]
 
     def gradient() -> None:
-        clipped_gradient_sum(net, images, labels, clip=1.0)
+        clipped_gradient_sum(net, images, labels, clip=1.0, dtype=dtype)
 
     def match() -> None:
         matched.match(net, real)
 
     def train() -> None:
-        loss_and_gradients(net, images, labels)
+        loss_and_gradients(net, images, labels, compute=compute_type(dtype))
 
-    return _best({"gradient": gradient, "match": match, "train": train}[kind])
-
-
-def _best(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few runs."""
-    best = float("inf")
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return typical_seconds({"gradient": gradient, "match": match, "train": train}[kind])
 
 
 def _teacher_round(width: int, data: DatasetInfo) -> Callable[[], None]:
@@ -234,7 +235,7 @@ def training_seconds(name: str, setting: EvaluationConfig, info: DatasetInfo) ->
             dtype=setting.dtype,
         )
 
-    return _fastest(step) / count
+    return typical_seconds(step) / count
 
 
 @functools.cache
@@ -242,7 +243,7 @@ def test_seconds(name: str, width: int, info: DatasetInfo) -> float:
     """Core-seconds per test image."""
     net = build_network(name, info, info.classes, width, ("probe",)).eval()
     images, _ = _random_batch(info, PROBE)
-    return _fastest(lambda: logits(net, images)) / PROBE
+    return typical_seconds(lambda: logits(net, images)) / PROBE
 
 
 @functools.cache
@@ -254,7 +255,10 @@ def scorer_seconds(width: int, info: DatasetInfo, *, training: bool) -> float:
     def step() -> None:
         torch.nn.functional.cross_entropy(net(images), labels).backward()
 
-    return _fastest(step if training else lambda: net.features_and_probabilities(images)) / PROBE
+    return (
+        typical_seconds(step if training else lambda: net.features_and_probabilities(images))
+        / PROBE
+    )
 
 
 def _random_batch(info: DatasetInfo, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -262,12 +266,16 @@ def _random_batch(info: DatasetInfo, count: int) -> tuple[torch.Tensor, torch.Te
     return images, torch.arange(count) % info.classes
 
 
-def _fastest(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few runs; a long run is not repeated."""
+def typical_seconds(run: Callable[[], object]) -> float:
+    """Seconds of processor time of a call: the median of a few, after a first that does not count.
+
+    The first call imports modules and allocates; it may take a thousand times as long."""
+    prepare_worker()
     taken: list[float] = []
     with one_thread():
-        while len(taken) < REPEATS and sum(taken) < MAX_PROBE_SECONDS:
-            start = time.perf_counter()
+        run()
+        while len(taken) < LEAST or (len(taken) < REPEATS and sum(taken) < MAX_PROBE_SECONDS):
+            start = time.process_time()
             run()
-            taken.append(time.perf_counter() - start)
-    return min(taken)
+            taken.append(time.process_time() - start)
+    return statistics.median(taken)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedsynth.core.types import DatasetInfo
+from fedsynth.core.types import ComputeCost, DatasetInfo
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import PROTOCOLS
@@ -79,3 +79,52 @@ def test_quality_is_counted_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatc
 def test_the_scorer_can_be_timed() -> None:
     assert cost.scorer_seconds(2, FACTS, training=True) > 0
     assert cost.scorer_seconds(2, FACTS, training=False) > 0
+
+
+class FakeClock:
+    """Processor time that only the work under test advances."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(cost.time, "process_time", lambda: self.now)
+
+
+def test_a_slow_first_call_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step of a process imports modules: 401 seconds were predicted for 3."""
+    clock = FakeClock(monkeypatch)
+    taken = iter([400.0, *[0.3] * 100])
+
+    def slow_at_first(*_: object, **__: object) -> None:
+        clock.now += next(taken)
+
+    monkeypatch.setattr(cost, "clipped_gradient_sum", slow_at_first)
+    monkeypatch.setattr(cost, "_probe", cost._probe.__wrapped__)
+    work = [ComputeCost("gradient", 2, 64, 10)]
+    assert cost.work_seconds(work, FACTS) == pytest.approx(3.0)
+
+
+def test_one_disturbed_call_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock(monkeypatch)
+    taken = iter([0.1, 0.1, 0.9, 0.1, 0.1, 0.1])
+
+    def run() -> None:
+        clock.now += next(taken)
+
+    assert cost.typical_seconds(run) == pytest.approx(0.1)
+
+
+def test_a_step_is_timed_at_its_own_batch_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def noted(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> float:
+        seen.append((count, dtype))
+        return 0.01 * count
+
+    monkeypatch.setattr(cost, "_probe", noted)
+    work = [
+        ComputeCost("match", 2, 20, 3, "bfloat16"),
+        ComputeCost("gradient", 2, 256, 1),
+        ComputeCost("train", 2, 0, 7),
+    ]
+    assert cost.work_seconds(work, FACTS) == pytest.approx(3 * 0.2 + 2.56)
+    assert seen == [(20, "bfloat16"), (128, "float32")]

@@ -59,7 +59,7 @@ class DPSGD(Method[DPSGDConfig]):
             steps=steps,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
-            cost=(ComputeCost("gradient", cfg.width, cfg.batch, steps),),
+            cost=(ComputeCost("gradient", cfg.width, cfg.batch, steps, cfg.dtype),),
         )
 
     def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:

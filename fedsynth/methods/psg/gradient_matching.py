@@ -100,8 +100,10 @@ class MatchingConfig:
         outer, inner = self.outer_inner
         trained = self.runs * (outer - 1) * inner * -(-images // NET_BATCH)
         return (
-            ComputeCost("match", self.width, images, self.steps * self.updates),
-            ComputeCost("train", self.width, min(images, NET_BATCH), trained),
+            ComputeCost(
+                "match", self.width, images, self.steps * self.updates, self.matching_dtype
+            ),
+            ComputeCost("train", self.width, min(images, NET_BATCH), trained, self.matching_dtype),
         )
 
 

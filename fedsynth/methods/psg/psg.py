@@ -59,7 +59,7 @@ class PrivateSetGeneration(OneShotMethod[P]):
             steps=cfg.steps,
             bytes_up=set_bytes(stage, classes, cfg.spc),
             cost=(
-                ComputeCost("gradient", cfg.width, cfg.batch, cfg.steps),
+                ComputeCost("gradient", cfg.width, cfg.batch, cfg.steps, cfg.dtype),
                 *cfg.matching_cost(classes),
             ),
         )
