@@ -63,8 +63,10 @@ class Job:
 
     @functools.cached_property
     def config(self) -> Any:
-        """The method's settings as its own dataclass."""
-        return build(self.method_impl.Config, self.settings, self.method)
+        """The method's settings as its own dataclass, for this job's budget and stages."""
+        some = self.method_impl
+        config: Any = build(some.Config, self.settings, self.method)
+        return some.at_budget(config, scenario_stages(self.scenario), self.budget)
 
     def text(self) -> str:
         """The job as JSON; infinity is written as `Infinity`, which `parse` reads."""

@@ -162,6 +162,11 @@ class Method(ABC, Generic[C]):
         """The reason why this method cannot release such data; empty if it can."""
         return "" if data.kind in self.kinds else f"it works on {' or '.join(self.kinds)} data only"
 
+    def at_budget(self, cfg: C, stages: Sequence[Stage], budget: Budget) -> C:
+        """The settings with values in place of "none" where the published one depends on the
+        data set, the number of stages or the budget."""
+        return cfg
+
     def inherits(self, cfg: C) -> bool:
         """True if a stage needs the outcome of the stage before. If not, stages run at once."""
         return False

@@ -87,6 +87,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "batch": 4,
         "critic_steps": 2,
         "warm_steps": 2,
+        "generator": "dcgan",
         "depth": 8,
         "learning_rate": 0.01,
         "keep": False,

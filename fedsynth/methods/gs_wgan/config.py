@@ -36,7 +36,7 @@ class CriticConfig:
     penalty: float = setting(10.0, "weight of the gradient penalty", at_least=0)
     drift: float = setting(0.001, "weight of the squared scores", at_least=0)
     latent: int = setting(10, "length of a latent vector", at_least=1, formerly="code")
-    generator: str = setting("dcgan", "architecture", choices=("dcgan", "resnet"))
+    generator: str = setting("resnet", "architecture", choices=("dcgan", "resnet"))
     depth: int = setting(256, "channels of the generator, a multiple of 4", at_least=4)
     width: int = setting(64, "channels of a critic's first convolution", at_least=1)
     keep: bool = setting(

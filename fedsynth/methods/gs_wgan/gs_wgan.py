@@ -52,7 +52,7 @@ from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, with
 WARM, TRAIN, VISIT = "warm", "train", "visit"  # kinds of requests
 LAPTOP = {
     "subsets": 100, "steps": 10, "per_round": 10, "warm_steps": 3, "batch": 8, "width": 16,
-    "depth": 64, "learning_rate": 0.01, "ema_decay": 0.7, "spc": 1000,
+    "generator": "dcgan", "depth": 64, "learning_rate": 0.01, "ema_decay": 0.7, "spc": 1000,
 }  # fmt: skip
 JOINT_ORDER = View(ViewKind.COMPARISON, label="joint order (no bound)")
 CONCURRENT_REQUESTS = 16

@@ -8,9 +8,10 @@ supplies it through a mechanism; everything in this file is post-processing.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -36,6 +37,7 @@ OUTER_INNER = {  # images per class -> (outer, inner) of the paper and its progr
     50: (50, 10),
     100: (50, 10),
 }
+RUNS, RUNS_LARGE_BUDGET = 200, 1000  # fresh networks (R) at epsilon 1, at epsilon 10
 NET_BATCH = 256  # images in a batch of the inner training
 LAPTOP = {  # settings of the smoke and laptop presets of PSG and its relatives
     "width": 32,
@@ -52,7 +54,9 @@ class MatchingConfig:
     """The settings of the loop; the defaults are the published ones."""
 
     spc: int = setting(10, "synthetic images per class", at_least=1)
-    runs: int = setting(200, "fresh networks (R)", at_least=1)
+    runs: int | None = setting(
+        None, "fresh networks (R); none: published, by budget and stages", at_least=1
+    )
     outer: int | None = setting(None, "outer steps per network (T); none: by spc", at_least=1)
     inner: int | None = setting(None, "epochs of network training (J); none: by spc", at_least=0)
     batches: int = setting(10, "real gradients per outer step (K)", at_least=1)
@@ -90,15 +94,31 @@ class MatchingConfig:
         )
 
     @property
+    def networks(self) -> int:
+        """R: as set, else the published number of class-incremental learning."""
+        return RUNS if self.runs is None else self.runs
+
+    def at_budget(self, stages: int, epsilon: float) -> Self:
+        """These settings with the published number of runs, where none is set.
+
+        It is 1,000 for a single stage at epsilon 10 and without privacy, and 200 at epsilon 1 and
+        for several stages; other budgets have that of the nearer one.
+        """
+        if self.runs is not None:
+            return self
+        large = stages == 1 and epsilon >= math.sqrt(10)
+        return replace(self, runs=RUNS_LARGE_BUDGET if large else RUNS)
+
+    @property
     def steps(self) -> int:
         """The number of real gradients: R T K."""
-        return self.runs * self.outer_inner[0] * self.batches
+        return self.networks * self.outer_inner[0] * self.batches
 
     def matching_cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """The work of the loop besides the real gradients."""
         images = self.spc * classes
         outer, inner = self.outer_inner
-        trained = self.runs * (outer - 1) * inner * -(-images // NET_BATCH)
+        trained = self.networks * (outer - 1) * inner * -(-images // NET_BATCH)
         return (
             ComputeCost(
                 "match", self.width, images, self.steps * self.updates, self.matching_dtype

@@ -53,6 +53,11 @@ class PSGJoint(JointMethod[PSGJointConfig]):
     Config = PSGJointConfig
     presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 15}}
 
+    def at_budget(
+        self, cfg: PSGJointConfig, stages: Sequence[Stage], budget: Budget
+    ) -> PSGJointConfig:
+        return cfg.at_budget(len(stages), budget.epsilon)
+
     def inherits(self, cfg: PSGJointConfig) -> bool:
         return cfg.inner_set == "all"
 
@@ -106,6 +111,6 @@ class PSGJoint(JointMethod[PSGJointConfig]):
             return [value.to(ctx.device) for value in total.arrays.values()]
 
         others = other_classes(cfg, stage.data, images, inner_set_request(ctx).arrays)
-        for run in ctx.rounds(cfg.runs, images.state):
+        for run in ctx.rounds(cfg.networks, images.state):
             match_run(images, run, real_gradient, others)
         return images.result()

@@ -7,6 +7,7 @@ epsilon = infinity.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.core.types import ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
 from fedsynth.methods.method import PartyContext, ServerContext
@@ -46,6 +47,11 @@ class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
     Config = GradientMatchingConfig
     presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 8}}
 
+    def at_budget(
+        self, cfg: GradientMatchingConfig, stages: Sequence[Stage], budget: Budget
+    ) -> GradientMatchingConfig:
+        return cfg.at_budget(len(stages), budget.epsilon)
+
     def inherits(self, cfg: GradientMatchingConfig) -> bool:
         return cfg.inner_set == "all"
 
@@ -75,6 +81,6 @@ class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
             return loss_and_gradients(net, pixels, records.labels[batch].to(ctx.device))[1]
 
         others = other_classes(cfg, ctx.dataset, images, request.arrays)
-        for run in ctx.data.rounds(cfg.runs, images.state):
+        for run in ctx.data.rounds(cfg.networks, images.state):
             match_run(images, run, real_gradient, others)
         return images.result()

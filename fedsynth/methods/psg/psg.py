@@ -11,6 +11,7 @@ which the matching loss cancels; and there are exactly R T K real gradients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -43,6 +44,9 @@ class PrivateSetGeneration(OneShotMethod[P]):
     """The algorithm of PSG; subclasses choose how the images are represented."""
 
     images: ClassVar[type[MatchedImages]] = MatchedImages
+
+    def at_budget(self, cfg: P, stages: Sequence[Stage], budget: Budget) -> P:
+        return cfg.at_budget(len(stages), budget.epsilon)
 
     def inherits(self, cfg: P) -> bool:
         return cfg.inner_set == "all"
@@ -83,7 +87,7 @@ class PrivateSetGeneration(OneShotMethod[P]):
         images = self.images(cfg, ctx.dataset, classes_of_party(ctx), key, ctx.device)
         others = other_classes(cfg, ctx.dataset, images, request.arrays)
         with ctx.guard.reserve(step_event(plan), cfg.steps):
-            for run in ctx.data.rounds(cfg.runs, images.state):
+            for run in ctx.data.rounds(cfg.networks, images.state):
                 match_run(images, run, real_gradient, others)
         return images.result()
 

@@ -44,7 +44,7 @@ def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tupl
     images = (cfg.image_init * start).requires_grad_()
     optimiser = torch.optim.SGD([images], lr=cfg.image_learning_rate, momentum=cfg.image_momentum)
     outer, inner = cfg.outer_inner
-    for run in range(cfg.runs):
+    for run in range(cfg.networks):
         net = make_convnet(cfg.width, info, info.classes, *key, "network", run)
         for t in range(outer):
             for _ in range(cfg.batches):
@@ -102,7 +102,7 @@ def test_psg_is_the_published_algorithm(here, tmp_path):
 
 def test_the_defaults_are_the_published_ones():
     cfg = PSGConfig()
-    assert (cfg.runs, cfg.batches, cfg.batch, cfg.clip, cfg.width) == (200, 10, 256, 0.1, 128)
+    assert (cfg.networks, cfg.batches, cfg.batch, cfg.clip, cfg.width) == (200, 10, 256, 0.1, 128)
     assert (cfg.image_learning_rate, cfg.image_momentum, cfg.net_learning_rate, cfg.updates) == (
         0.1,
         0.5,

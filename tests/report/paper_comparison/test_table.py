@@ -90,7 +90,7 @@ def test_departures_are_told() -> None:
                     "quality": True,
                     "scorer_width": 16,
                 },
-                "psg": {"spc": 10, "width": 32, "runs": 200, "outer": None},
+                "psg": {"spc": 10, "width": 32, "runs": None, "outer": None},
                 "no_such_method": {"width": 3},
             }
         )

@@ -23,9 +23,9 @@ def compress_votes(
 ) -> torch.Tensor:
     """The int8 votes [teachers, images, d] for float32 gradients of the same shape."""
     if cfg.compression == "d2p":
-        return quantised(gradients, cfg.levels, cfg.clip, generator)
+        return quantised(gradients, cfg.levels, cfg.coordinate_bound, generator)
     return topk_signs(
-        gradients, parameters.entries, cfg.clip, generator if cfg.stochastic else None
+        gradients, parameters.entries, cfg.coordinate_bound, generator if cfg.stochastic else None
     )
 
 

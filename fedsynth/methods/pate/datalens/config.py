@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedsynth.core.settings import setting
 from fedsynth.methods.common.noise_placement import JointConfig
@@ -18,6 +18,9 @@ class PublishedSetting:
     sigma: float  # standard deviation of the noise on a vote sum over all teachers
     beta: float
     latent: int
+    teachers: int = 4000
+    pretraining: int = 10  # updates per teacher in the first round
+    clip: float = 1e-5  # 0: none
 
 
 # From the commands of the authors' repository; epsilon 1 and 10. Its tables print other values for
@@ -27,7 +30,16 @@ PUBLISHED: Mapping[tuple[str, int], PublishedSetting] = {
     ("mnist", 10): PublishedSetting(300, 800.0, 0.2, 50),
     ("fashion_mnist", 1): PublishedSetting(200, 5000.0, 0.9, 50),
     ("fashion_mnist", 10): PublishedSetting(350, 1000.0, 0.27, 64),
+    ("celeba_gender", 1): PublishedSetting(700, 9000.0, 0.85, 100, 6000, 30),
+    ("celeba_gender", 10): PublishedSetting(500, 700.0, 0.12, 100, 6000, 30, 0.0),
+    ("celeba_hair", 1): PublishedSetting(700, 9000.0, 0.9, 100, 8000, 30),
+    ("celeba_hair", 10): PublishedSetting(500, 700.0, 0.25, 100, 4000, 30, 0.0),
+    # Of Places365 the authors state k and the latent only; the rest is that of celeba_gender.
+    ("places365", 1): PublishedSetting(700, 9000.0, 0.85, 100, 6000, 30),
+    ("places365", 10): PublishedSetting(700, 700.0, 0.12, 100, 6000, 30, 0.0),
 }
+
+MNIST_SETTING = PUBLISHED["mnist", 1]
 
 
 def published_setting(data: str, epsilon: float) -> PublishedSetting:
@@ -44,7 +56,9 @@ class EnsembleConfig:
 
     batch: int = setting(30, "maximum number of images voted on per round (m)", at_least=2)
     teacher_steps: int = setting(2, "updates per teacher and round", at_least=1)
-    pretraining: int = setting(10, "updates per teacher in the first round", at_least=1)
+    pretraining: int | None = setting(
+        None, "updates per teacher in the first round; none: published", at_least=1
+    )
     channels: int = setting(32, "channels of a teacher's second convolution", at_least=1)
     hidden: int = setting(256, "hidden units of a teacher", at_least=1)
     latent: int | None = setting(
@@ -61,12 +75,19 @@ class EnsembleConfig:
     generator_channels: int = setting(128, "channels of the generator", at_least=1)
     spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
 
+    @property
+    def first_updates(self) -> int:
+        """The updates per teacher in the first round."""
+        return MNIST_SETTING.pretraining if self.pretraining is None else self.pretraining
+
 
 @dataclass(frozen=True)
 class DataLensConfig(JointConfig, EnsembleConfig):
     """Settings of DataLens; the defaults are the published ones."""
 
-    teachers: int = setting(4000, "teachers over all parties and stages", at_least=1)
+    teachers: int | None = setting(
+        None, "teachers over all parties and stages; none: published", at_least=1
+    )
     compression: str = setting(
         "topk",
         "content of a vote vector: signs of the k largest coordinates, signs of all (none), levels "
@@ -80,7 +101,9 @@ class DataLensConfig(JointConfig, EnsembleConfig):
     beta: float | None = setting(
         None, "threshold as a fraction of the teachers; none: published", at_least=0
     )
-    clip: float = setting(1e-5, "bound on a gradient's coordinates; 0: none", at_least=0)
+    clip: float | None = setting(
+        None, "bound on a gradient's coordinates; 0: none; none: published", at_least=0
+    )
     stochastic: bool = setting(True, "draw signs at random (else plain signs)")
     threshold: bool = setting(True, "count small vote sums as 0 (else votes / k)")
     levels: int = setting(4, "levels of d2p", at_least=2, at_most=128)
@@ -92,3 +115,18 @@ class DataLensConfig(JointConfig, EnsembleConfig):
     dtype: str = setting(
         "bfloat16", "type of teachers and their optimisers", choices=("bfloat16", "float32")
     )
+
+    @property
+    def coordinate_bound(self) -> float:
+        """The bound on a gradient's coordinates; 0: none."""
+        return MNIST_SETTING.clip if self.clip is None else self.clip
+
+    def published_for(self, data: str, epsilon: float) -> DataLensConfig:
+        """These settings with the published ones of a data set and budget where none is set."""
+        known = published_setting(data, epsilon)
+        return replace(
+            self,
+            teachers=known.teachers if self.teachers is None else self.teachers,
+            pretraining=known.pretraining if self.pretraining is None else self.pretraining,
+            clip=known.clip if self.clip is None else self.clip,
+        )

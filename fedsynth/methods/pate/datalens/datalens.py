@@ -22,6 +22,7 @@ protects all records of a party: every party is then one teacher.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -66,6 +67,11 @@ class DataLens(Method[DataLensConfig]):
     units = (Unit.RECORD, Unit.USER)
     keeps_state = True
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
+
+    def at_budget(
+        self, cfg: DataLensConfig, stages: Sequence[Stage], budget: Budget
+    ) -> DataLensConfig:
+        return cfg.published_for(stages[0].data.name, budget.epsilon)
 
     def plan(self, cfg: DataLensConfig, stage: Stage, budget: Budget) -> Plan:
         parameters = DataLensParameters.of(cfg, stage, budget)

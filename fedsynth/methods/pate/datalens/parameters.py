@@ -76,7 +76,7 @@ class DataLensParameters(EnsembleParameters):
             UserError: `entries` exceeds the image, or the budget does not cover a single round.
         """
         published = published_setting(stage.data.name, budget.epsilon)
-        teachers = teachers_per_party(cfg.teachers, stage)
+        teachers = teachers_per_party(cfg.teachers or published.teachers, stage)
         if budget.unit == Unit.USER:  # all records of a party belong to one teacher
             teachers = dict.fromkeys(teachers, 1)
         records = sum(info.records for info in stage.parties)

@@ -220,10 +220,10 @@ class TeacherEnsemble:
         return votes * has_records.to(votes.device)[:, None, None]
 
     def _steps(self, number: int) -> int:
-        return self.cfg.teacher_steps if number else self.cfg.pretraining
+        return self.cfg.teacher_steps if number else self.cfg.first_updates
 
     def _steps_before(self, number: int) -> int:
-        return self.cfg.pretraining + (number - 1) * self.cfg.teacher_steps if number else 0
+        return self.cfg.first_updates + (number - 1) * self.cfg.teacher_steps if number else 0
 
     def fingerprint(self) -> str:
         """A hash of all that saved teachers depend on: settings, key and records."""
