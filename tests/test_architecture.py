@@ -16,7 +16,7 @@ STATEMENTS = 20  # in functions; a module with more needs a test file of its own
 
 CROSS_CUTTING = {
     "test_architecture.py": "the structure of the repository",
-    "test_extension.py": "the README's examples",
+    "test_extension.py": "the examples of the guides",
     "test_faults.py": "whole runs with injected faults",
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
@@ -45,7 +45,10 @@ COVERED_ELSEWHERE = {
     "nn/per_example/layers.py": "nn/per_example/test_sequential.py",
 }
 
-EXAMPLES = {"methods/mean_image.py", "data/datasets/stripes.py"}  # the README's reader writes them
+EXAMPLES = {
+    "methods/mean_image.py",
+    "data/datasets/stripes.py",
+}  # the reader of the guides writes them
 
 
 def modules() -> list[str]:

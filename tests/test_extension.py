@@ -1,4 +1,4 @@
-"""The README's examples of a method, a scenario and a data set, and plug-ins made of them."""
+"""The guides' examples of a method, a scenario and a data set, and plug-ins made of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import RunDirectory
 
-README = (tiny.ROOT / "README.md").read_text()
+GUIDES = tiny.ROOT / "docs/guides"
 CHEAP = [
     "engine=inprocess",
     "accounting=rdp",
@@ -37,14 +37,14 @@ CHEAP = [
 TWO_PARTIES = ["data=shapes", "parties=2", "options=", "epsilon=10", "--quiet"]
 
 
-def example(heading: str, language: str) -> tuple[str, Path, str]:
-    """The code under a heading of the README, the path it names, and the command to run it."""
-    section = README.split(f"### {heading}\n")[1].split("\n### ")[0].split("\n## ")[0]
-    code = re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)
-    place = re.search(r"[Pp]ut this into\s+`([^`]+)`", section)
-    command = re.search(r"`python -m fedsynth\.run\s+([^`]+)`", section)
+def example(guide: str, language: str) -> tuple[str, Path, str]:
+    """The code in a guide, the path it names, and the command to run it."""
+    text = (GUIDES / f"{guide}.md").read_text()
+    code = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    place = re.search(r"[Pp]ut this into\s+`([^`]+)`", text)
+    command = re.search(r"`python -m fedsynth\.run\s+([^`]+)`", text)
     if not (code and place and command):
-        pytest.fail(f"README, {heading}: no code, place or command")
+        pytest.fail(f"{guide}: no code, place or command")
     return code[1], Path(place[1]), command[1]
 
 
@@ -88,20 +88,19 @@ def new_file(monkeypatch, tmp_path):
 
 @pytest.fixture
 def plugin(tmp_path) -> Path:
-    """The README's method in a file outside the package."""
+    """The guide's method in a file outside the package."""
     path = tmp_path / "elsewhere" / "mean_image.py"
     path.parent.mkdir()
-    path.write_text(example("Add a method", "python")[0])
+    path.write_text(example("add_a_method", "python")[0])
     return path
 
 
-# The README's examples
+# The guides' examples
 
 
 def test_the_method(new_file, capsys):
-    code, place, command = example("Add a method", "python")
+    code, place, command = example("add_a_method", "python")
     assert (tiny.ROOT / place.parent / "__init__.py") == Path(methods.__file__)
-    assert code in (tiny.ROOT / "docs/guides/add_a_method.md").read_text()
     new_file(methods, place.name, code)
     name = place.stem
     assert main(["--list"]) == 0
@@ -119,7 +118,7 @@ def test_the_method(new_file, capsys):
 
 def test_the_method_keeps_the_contract(new_file, here, tmp_path):
     """As every method does in `methods/test_contract.py`."""
-    code, place, _ = example("Add a method", "python")
+    code, place, _ = example("add_a_method", "python")
     new_file(methods, place.name, code)
     job = tiny.tiny_job(place.stem, tmp_path / "run", changes={"sampling_rate": 0.5})
     tiny.release(job, here)
@@ -133,7 +132,7 @@ def test_the_method_keeps_the_contract(new_file, here, tmp_path):
 
 def test_the_scenario(capsys):
     """By its name from the folder of scenarios, and by its path from anywhere."""
-    text, place, command = example("Add a scenario", "yaml")
+    text, place, command = example("add_a_scenario", "yaml")
     assert place.parent == Path("scenarios")
     place.parent.mkdir()
     place.write_text(text)
@@ -150,7 +149,7 @@ def test_the_scenario(capsys):
 
 
 def test_the_data_set(new_file):
-    code, place, command = example("Add a data set", "python")
+    code, place, command = example("add_a_data_set", "python")
     assert (tiny.ROOT / place.parent / "__init__.py") == Path(sets.__file__)
     new_file(sets, place.name, code)
     check_stripes(place.stem)
@@ -161,7 +160,7 @@ def test_the_data_set(new_file):
 
 
 def check_stripes(name: str) -> None:
-    """The published constants of the README's data set are those of its images."""
+    """The published constants of the guide's data set are those of its images."""
     assert name in datasets.names()
     for split in datasets.SPLITS:
         images, labels = datasets.load(name, split)
@@ -173,10 +172,11 @@ def check_stripes(name: str) -> None:
 
 
 def test_images_of_ones_own(tmp_path):
-    """The README says `data=file:my.npz` is all it takes."""
+    """README and guide say `data=file:my.npz` is all it takes."""
     import numpy as np
 
-    assert "data=file:my.npz" in README
+    for page in (tiny.ROOT / "README.md", GUIDES / "add_a_data_set.md"):
+        assert "data=file:my.npz" in page.read_text()
     rng = np.random.default_rng(0)
     arrays = {}
     for split, n in (("train", 60), ("test", 20)):
@@ -233,7 +233,7 @@ def test_a_plugin_that_moved_is_named_on_resume(plugin, capsys):
 def test_a_plugin_brings_data_sets_and_scenarios(tmp_path, capsys):
     folder = tmp_path / "elsewhere"
     (folder / "scenarios").mkdir(parents=True)
-    (folder / "stripes.py").write_text(example("Add a data set", "python")[0])
+    (folder / "stripes.py").write_text(example("add_a_data_set", "python")[0])
     text = "about: stripes\ndata: stripes\nparties: 2\nmethod: [ldpdc]\nepsilon: [10]\n"
     (folder / "scenarios" / "striped.yaml").write_text(text)
     (folder / "alone.yaml").write_text(text + "plugin: stripes.py\n")
@@ -289,7 +289,7 @@ def test_two_plugins_with_a_method_of_the_same_name(plugin, tmp_path, capsys):
 
 
 def test_two_files_of_the_package_with_a_method_of_the_same_name(new_file, capsys):
-    code = example("Add a method", "python")[0]
+    code = example("add_a_method", "python")[0]
     new_file(methods, "one.py", code)
     new_file(methods, "two.py", code)
     assert main(["--plan", "method=mean_image", *TWO_PARTIES]) == 2
