@@ -38,7 +38,6 @@ COVERED_ELSEWHERE = {
     "experiment/evaluate.py": "experiment/test_runner.py",
     "experiment/job.py": "experiment/test_runner.py",
     "experiment/server_session.py": "experiment/test_runner.py",
-    "experiment/warnings.py": "experiment/test_experiment.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
     "nn/per_example/fused_first_block.py": "nn/per_example/test_sequential.py",

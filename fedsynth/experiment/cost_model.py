@@ -16,7 +16,8 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -39,6 +40,7 @@ from fedsynth.evaluation.train_classifier import (
     one_thread,
     steps_with_test,
 )
+from fedsynth.experiment.job import Job
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
@@ -56,6 +58,7 @@ REPEATS, LEAST = 5, 3  # probes of which the median counts; fewer if they take l
 PROBE_LARGE = 8  # of networks that take long
 LARGE = ("alexnet", "vgg11", "resnet18")
 MAX_PROBE_SECONDS = 1.0  # after this, no more than the least number
+TEST_IMAGES = 10_000  # of all classes, about
 
 
 FITS = {
@@ -156,7 +159,60 @@ def _teacher_round(width: int, data: DatasetInfo) -> Callable[[], None]:
 # Evaluation
 
 
-def evaluation_seconds(
+def evaluation_seconds(job: Job) -> float:
+    """Core-seconds of evaluating every stage of a job: training and testing classifiers, and
+    computing image quality."""
+    total, images = 0.0, 0
+    for plan in job.plans:
+        info = plan.stage.data
+        tests = TEST_IMAGES * len(plan.stage.seen) // info.classes
+        if ends_in_model(job):
+            total += tests * test_seconds("convnet", job.evaluation.width, info)
+            continue
+        images += released_images(job, plan)
+        total += classifier_seconds(job.evaluation, info, max(1, images), tests)
+        total += quality_seconds(job.evaluation, info, max(1, images), TEST_IMAGES)
+    return total
+
+
+def baseline_seconds(jobs: Sequence[Job]) -> float:
+    """Core-seconds of the baselines on real data, computed once and kept on disk: the classifiers
+    for calibration, one set per stage, and the image scorer."""
+    if not (evaluated := [job for job in jobs if not ends_in_model(job)]):
+        return 0.0
+    setting, total, records = evaluated[0].evaluation, 0.0, 0
+    for plan in evaluated[0].plans:
+        records += sum(share.records for share in plan.parties)
+        tests = TEST_IMAGES * len(plan.stage.seen) // plan.stage.data.classes
+        if setting.rules.calibrated:
+            total += classifier_seconds(replace(setting, nets=1), plan.stage.data, records, tests)
+    return total + scorer_training_seconds(setting, evaluated[0].plans[0].stage.data, records)
+
+
+def ends_in_model(job: Job) -> bool:
+    """True if a job ends in a model, which is tested itself: a private method without a number of
+    images per class."""
+    return job.method_impl.private and not hasattr(job.config, "spc")
+
+
+def released_images(job: Job, plan: Plan) -> int:
+    """Images of one stage, by the plan: those that the parties send, or `spc` per class if the
+    server generates them."""
+    if plan.images is not None:
+        return plan.images
+    sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
+    if not hasattr(job.config, "spc"):
+        return sent
+    drawn = job.config.spc * len(plan.stage.classes)
+    return max(sent, drawn) if plan.rounds == 1 else drawn
+
+
+def _image_bytes(job: Job, plan: Plan) -> int:
+    channels, height, width = plan.stage.data.shape
+    return channels * height * width * (4 if job.method_impl.private else 1) + 8
+
+
+def classifier_seconds(
     setting: EvaluationConfig, info: DatasetInfo, images: int, tests: int
 ) -> float:
     """Core-seconds of evaluating one set of `images` images with all classifiers of the setting.

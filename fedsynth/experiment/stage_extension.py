@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # the keys of a run are checked without importing an engine
     from fedsynth.engine.base import Engine
     from fedsynth.experiment.job import Job
 
-EXTENSIONS = {"inversion_estimate": "fedsynth.experiment.inversion_estimate"}
+INVERSION_ESTIMATE = "inversion_estimate"
+EXTENSIONS = {INVERSION_ESTIMATE: "fedsynth.experiment.inversion_estimate"}
 """The module of each extension; it holds the extension as `EXTENSION`."""
 
 

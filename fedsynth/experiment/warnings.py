@@ -10,6 +10,7 @@ from fedsynth.experiment import user_partition
 from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.method_selection import takes_turns
+from fedsynth.experiment.stage_extension import INVERSION_ESTIMATE
 from fedsynth.methods.common.noise_placement import NoisePlacementConfig
 from fedsynth.methods.registry import method
 
@@ -75,6 +76,11 @@ def _users(config: ExperimentConfig) -> list[str]:
             f"flip={options['flip']:g}: a public coin per user decides whether ink and paper "
             "are exchanged in all records: the fault that this scenario is about."
         )
+        if INVERSION_ESTIMATE not in run.extensions:
+            texts.append(
+                f"flip={options['flip']:g} without extensions={INVERSION_ESTIMATE}: the share of "
+                "inverted users is not estimated from what is released."
+            )
     texts += user_partition.describe(scenario)
     if run.unit == Unit.USER:
         parties = scenario.parties

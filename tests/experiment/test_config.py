@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from fedsynth.core.errors import UserError
 from fedsynth.evaluation.config import PRESETS as EVALUATIONS
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import PRESETS, budget, parse_overrides, resolve
-from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
-from fedsynth.experiment.warnings import warnings
 from fedsynth.methods.registry import all_methods, method
 
 BASE: dict[str, Any] = {"data": "shapes", "parties": 2, "method": ["ldpdc"], "epsilon": 10}
@@ -203,26 +200,6 @@ def test_a_scenario_file_with_a_mistake_is_named_with_it(tmp_path, text, message
     with pytest.raises(UserError, match=message) as caught:
         run_of(f"scenario={path}")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["delta=0.01"], r"delta=0\.01 is above 1/200"),
-        (["method=dp_sgd", "dp_sgd.batch=500"], r"dp_sgd\.batch=500 is more than the 200 records"),
-        (["noise_seed=3"], r"noise_seed=3: the noise can be subtracted"),
-        (["workers=5000"], r"workers=5000 with 1 CPUs each is more than"),
-        (["delta=0.004"], ""),
-    ],
-)
-def test_what_is_allowed_and_deserves_a_word(words, said):
-    config = run_of("data=shapes", "parties=10", "method=ldpdc", *words)
-    notes = warnings(Experiment.of(config))
-    if said:
-        assert len(notes) == 1
-        assert re.search(said, notes[0])
-    else:
-        assert not notes
 
 
 def test_budgets_and_their_accounting():

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tiny_runs import release, tiny_job
 
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.types import ComputeCost, DatasetInfo
+from fedsynth.engine.base import Engine
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.protocols import PROTOCOLS
 from fedsynth.experiment import cost_model as cost
-from fedsynth.experiment.cost_model import FITS, evaluation_seconds, fit_seconds
+from fedsynth.experiment.cost_model import (
+    FITS,
+    baseline_seconds,
+    classifier_seconds,
+    ends_in_model,
+    evaluation_seconds,
+    fit_seconds,
+    released_images,
+)
+from fedsynth.experiment.job import Job
+from fedsynth.storage.run_directory import RunDirectory
 
 FACTS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
 STEP, ANSWER = 0.002, 0.0005  # seconds an image
@@ -39,7 +55,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_steps_and_tests_are_those_of_the_schedule(
     setting: EvaluationConfig, images: int, expected: float
 ) -> None:
-    assert evaluation_seconds(setting, FACTS, images, 1000) == pytest.approx(expected, rel=0.03)
+    assert classifier_seconds(setting, FACTS, images, 1000) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.usefixtures("known")
@@ -47,11 +63,11 @@ def test_classical_classifiers_are_counted_one_by_one() -> None:
     names = tuple(CLASSICAL)
     some = EvaluationConfig("G", classifier=names, suite_images=2000)
     expected = sum(fit_seconds(name, FACTS, 2000) for name in names)
-    assert evaluation_seconds(some, FACTS, 60_000, 1000) == pytest.approx(expected)
-    assert evaluation_seconds(replace(some, nets=2), FACTS, 60_000, 1000) == pytest.approx(
+    assert classifier_seconds(some, FACTS, 60_000, 1000) == pytest.approx(expected)
+    assert classifier_seconds(replace(some, nets=2), FACTS, 60_000, 1000) == pytest.approx(
         2 * expected
     )
-    assert evaluation_seconds(some, FACTS, 500, 1000) < expected
+    assert classifier_seconds(some, FACTS, 500, 1000) < expected
 
 
 def test_every_classical_classifier_has_a_cost() -> None:
@@ -63,7 +79,7 @@ def test_every_classical_classifier_has_a_cost() -> None:
 def test_every_network_can_be_timed(protocol: str) -> None:
     name = {"G": "cnn", "L": "keras_cnn"}.get(protocol, "mlp")
     setting = EvaluationConfig(protocol, classifier=(name,), epochs=1)
-    assert 0 < evaluation_seconds(setting, FACTS, 10, 10) < 60
+    assert 0 < classifier_seconds(setting, FACTS, 10, 10) < 60
 
 
 def test_quality_is_counted_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,3 +144,52 @@ def test_a_step_is_timed_at_its_own_batch_and_type(monkeypatch: pytest.MonkeyPat
     ]
     assert cost.work_seconds(work, FACTS) == pytest.approx(3 * 0.2 + 2.56)
     assert seen == [(20, "bfloat16"), (128, "float32")]
+
+
+# Jobs
+
+
+def job(tmp_path: Path, name: str, **changes: Any) -> Job:
+    """A tiny job with these fields changed."""
+    return replace(tiny_job(name, tmp_path / name), **changes)
+
+
+@pytest.mark.parametrize("scenario", ["in_turn", "together"])
+@pytest.mark.parametrize(
+    "name",
+    ["ldpdc", "psg", "psg_joint", "dp_merf", "upper_bound", "sketch_teach", "sketch_teach_joint"],
+)
+def test_images_are_foreseen(name: str, scenario: str, tmp_path: Path, here: Engine) -> None:
+    mine = tiny_job(name, tmp_path / "run", scenario)
+    release(mine, here)
+    run = RunDirectory(Path(mine.out))
+    for stage, plan in enumerate(mine.plans):
+        outcome = run.releases.load(mine.name, stage + 1)
+        assert isinstance(outcome, SyntheticSet)
+        assert released_images(mine, plan) == pytest.approx(len(outcome.labels), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("dp_sgd", True), ("psg", False), ("upper_bound", False)]
+)
+def test_a_model_is_tested_once_and_not_trained(name: str, model: bool, tmp_path: Path) -> None:
+    mine = job(tmp_path, name)
+    assert ends_in_model(mine) == model
+    if model:
+        assert baseline_seconds([mine]) == 0
+
+
+def test_real_data_are_counted_once_and_only_where_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "classifier_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(cost, "scorer_training_seconds", lambda *_: 7.0)
+    monkeypatch.setattr(cost, "quality_seconds", lambda *_: 1.0)
+    calibrated = EvaluationConfig("G", classifier=("lda",))
+    settings: Mapping[str, EvaluationConfig] = {"P": EvaluationConfig(), "G": calibrated}
+    jobs = {
+        k: [job(tmp_path, n, evaluation=v) for n in ("ldpdc", "psg")] for k, v in settings.items()
+    }
+    assert baseline_seconds(jobs["P"]) == 7
+    assert baseline_seconds(jobs["G"]) == 207  # two stages
+    assert evaluation_seconds(jobs["G"][0]) == 202
