@@ -203,7 +203,7 @@ def released_images(job: Job, plan: Plan) -> int:
     sent = sum(share.bytes_up for share in plan.parties) // _image_bytes(job, plan)
     if not hasattr(job.config, "spc"):
         return sent
-    drawn = job.config.spc * len(plan.stage.classes)
+    drawn: int = job.config.spc * len(plan.stage.classes)
     return max(sent, drawn) if plan.rounds == 1 else drawn
 
 
@@ -248,7 +248,7 @@ def fit_seconds(name: str, info: DatasetInfo, images: int) -> float:
     steps, power = FITS[name]
     unit = PROBE * training_seconds("convnet", UNIT, UNIT_INFO)
     size = math.prod(info.shape) / math.prod(UNIT_INFO.shape)
-    return steps * unit * (images / 1000) ** power * size
+    return float(steps * unit * (images / 1000) ** power * size)
 
 
 def quality_seconds(setting: EvaluationConfig, info: DatasetInfo, images: int, tests: int) -> float:

@@ -57,7 +57,7 @@ class Job:
         return release_name(self.method, self.budget.epsilon, self.seed)
 
     @functools.cached_property
-    def method_impl(self) -> Method:
+    def method_impl(self) -> Method[Any]:
         """The method itself."""
         return find_method(self.method)
 

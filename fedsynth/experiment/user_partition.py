@@ -157,7 +157,8 @@ def shares(scenario: ScenarioConfig) -> np.ndarray:
     """The number of records per party and class: int64 [parties, classes].
 
     Non-contributing parties report the same counts, so counts do not reveal participation."""
-    return _counts(scenario)[_selected(scenario).parties]
+    selected: np.ndarray = _counts(scenario)[_selected(scenario).parties]
+    return selected
 
 
 def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
@@ -165,7 +166,8 @@ def _inversion_coins(scenario: ScenarioConfig, users: np.ndarray) -> np.ndarray:
 
     The simulation uses it; its server does not see it."""
     coins = numpy_generator(scenario.partition_seed, "flip").random(int(users.max()) + 1)
-    return coins[users] < ClientSelectionConfig.of(scenario.options).flip
+    inverted: np.ndarray = coins[users] < ClientSelectionConfig.of(scenario.options).flip
+    return inverted
 
 
 def inverted_parties(scenario: ScenarioConfig) -> np.ndarray:
