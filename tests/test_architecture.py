@@ -30,13 +30,9 @@ CROSS_CUTTING = {
 }
 
 COVERED_ELSEWHERE = {
-    "data/cache/images.py": "data/datasets/test_celeba.py",
     "cli/launch.py": "cli/test_run.py",
-    "data/cache/user_records.py": "data/formats/test_femnist.py",
-    "engine/factory.py": "engine/test_server_app.py",
     "engine/ray/grid.py": "engine/ray/test_pool.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
-    "experiment/job.py": "experiment/test_runner.py",
     "experiment/server_session.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
