@@ -16,11 +16,13 @@ STATEMENTS = 20  # in functions; a module with more needs a test file of its own
 
 CROSS_CUTTING = {
     "test_architecture.py": "the structure of the repository",
+    "test_docs_privacy.py": "pages of docs/",
     "test_extension.py": "the examples of the guides",
     "test_faults.py": "whole runs with injected faults",
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
     "methods/test_contract_privacy.py": "the privacy of every method",
+    "methods/test_contract_relation.py": "every method under both relations",
     "methods/test_image_sizes.py": "every method at several image sizes",
     "methods/test_missing_classes.py": "every method with parties that lack classes",
     "methods/test_published_defaults.py": "the defaults of all published methods",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from fedsynth.core.errors import exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.classifier_tables import by_classifier, by_quality
 from fedsynth.report.classifier_tables import markdown as listing_markdown
+from fedsynth.report.guarantees import Meaning, difference, guarantees, meaning_of
 from fedsynth.report.summary import SummaryRow, frame, stages_of, summarise, table_note
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -27,6 +29,16 @@ def results_table(rows: Sequence[SummaryRow]) -> str:
     return f"{markdown_table(head, lines)}\n\n{table_note(rows)}."
 
 
+def _other_meaning(run: RunDirectory, first: Meaning) -> list[str]:
+    """Where a run's epsilons mean something else than those of the first run, and how much they
+    are there."""
+    return [
+        f"{method}, ε = {epsilon_text(budget)}: differs from the first run in {text}."
+        for (method, budget), guarantee in guarantees(run).items()
+        if math.isfinite(budget) and (text := difference(guarantee, first))
+    ]
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table of each run named."""
     runs = sys.argv[1:] if words is None else words
@@ -34,9 +46,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _print_tables(runs: Sequence[str]) -> None:
-    for run in runs:
-        metrics = frame(RunDirectory.read(run).metrics())
+    first = meaning_of(RunDirectory.read(runs[0]).read_config()) if runs else Meaning()
+    for name in runs:
+        run = RunDirectory.read(name)
+        metrics = frame(run.metrics())
         print(results_table(summarise(metrics)))
+        for line in _other_meaning(run, first):
+            print(f"* {line}")
         for listing in (by_classifier(metrics), by_quality(metrics)):
             if listing:
                 print(f"\n{listing_markdown(listing)}")

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dp_accounting import DpEvent
 from rich.table import Table
 
-from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.text import bytes_text
 from fedsynth.core.types import ComputeCost
 from fedsynth.experiment import cost_model
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
-from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.report.party_groups import GROUPED_FROM, group_by, number_range, party_ranges
 from fedsynth.report.report_data import published_event
 
@@ -36,7 +35,7 @@ def plan_table(jobs: Sequence[Job], title: str) -> Table:
         for plan in job.plans:
             for shares in _rows(plan):
                 for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
-                    table.add_row(*_cells(job, plan, shares, view.description, event))
+                    table.add_row(*_cells(job, plan, shares, view, event))
         table.add_section()
     return table
 
@@ -51,9 +50,9 @@ def _rows(plan: Plan) -> list[list[PartyPlan]]:
 
 
 def _cells(
-    job: Job, plan: Plan, shares: Sequence[PartyPlan], view: str, event: DpEvent
+    job: Job, plan: Plan, shares: Sequence[PartyPlan], view: View, event: DpEvent
 ) -> list[str]:
-    share, delta = shares[0], job.budget.delta
+    share = shares[0]
     private = job.method_impl.private
     work = [work for one in shares for work in one.cost]
     time = cost_model.work_seconds((*work, *_shared(plan)), plan.stage.data)
@@ -66,10 +65,10 @@ def _cells(
         f"{share.sampling_rate:.5f}" if private else "-",
         f"{share.steps:,}",
         f"{share.noise_multiplier:.4f}" if private else "none",
-        view,
-        f"{epsilon(event, delta, 'pld'):.4g}",
-        f"{epsilon(event, delta, 'rdp'):.4g}",
-        f"{job.paper_epsilon(published_event(share, event)):.4g}",
+        view.description,
+        f"{job.epsilon(event, 'pld'):.4g}",
+        f"{job.epsilon(event, 'rdp'):.4g}",
+        f"{job.paper_epsilon(published_event(share, view)):.4g}",
         number_range((one.bytes_up for one in shares), bytes_text),
         number_range((one.bytes_down for one in shares), bytes_text),
         duration(time),

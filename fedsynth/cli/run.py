@@ -130,6 +130,7 @@ def print_plan(config: ExperimentConfig) -> None:
     from fedsynth.cli.plan_table import plan_table
     from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.warnings import warnings
+    from fedsynth.report.report_data import exchange_note
 
     experiment = Experiment.of(config)
     jobs = experiment.first_seed_jobs
@@ -142,6 +143,8 @@ def print_plan(config: ExperimentConfig) -> None:
         f"{jobs[0].budget.relation}; noise calibrated to {config.run.accounting}. "
         "'server' receives all releases, 'public' sees the end result only."
     )
+    if note := exchange_note(jobs):
+        console.print(f"note: {note}", markup=False)
     for text in experiment.assumptions:
         console.print(f"treated as public: {text}", markup=False)
     for text in warnings(experiment):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.accountant import cross_check, epsilon
 from fedsynth.privacy.accounting.events import describe
@@ -27,6 +27,7 @@ from fedsynth.storage.metrics import Metric
 from fedsynth.storage.releases import release_name
 from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
 
+RELATIONS = {Relation.ADD_REMOVE: "add/remove", Relation.REPLACE_ONE: "replace one"}
 DEPTH = 4  # folders from a run's configuration down to a party's own ledger
 
 
@@ -45,9 +46,20 @@ class Account:
     views: tuple[str, ...]
 
 
-def accounts(path: Path, delta: float, opacus: bool = False) -> list[Account]:
+def accounts(
+    path: Path, delta: float, opacus: bool = False, relation: str = Relation.ADD_REMOVE
+) -> list[Account]:
     """One account per chain; raises `LedgerDamaged` if a chain is broken."""
-    return [_account(chain, delta, opacus) for chain in read_chains(path)]
+    return [_account(chain, delta, opacus, relation) for chain in read_chains(path)]
+
+
+def relation_of(ledger: Path) -> str:
+    """The neighbouring relation by the run's configuration; runs without it add or remove."""
+    for folder in ledger.resolve().parents[:DEPTH]:
+        relation = _config_in(folder).get("relation")
+        if relation in tuple(Relation):
+            return str(relation)
+    return str(Relation.ADD_REMOVE)
 
 
 def unit_of(ledger: Path) -> str:
@@ -81,16 +93,17 @@ def check_against(run: RunDirectory, found: Sequence[Account]) -> None:
             )
 
 
-def _account(chain: list[Entry], delta: float, opacus: bool) -> Account:
+def _account(chain: list[Entry], delta: float, opacus: bool, relation: str) -> Account:
     spent, first = total(chain), chain[0]
-    others = cross_check(spent, delta) if opacus else {}
+    add_remove = relation == Relation.ADD_REMOVE  # Opacus knows no other relation
+    others = cross_check(spent, delta) if opacus and add_remove else {}
     return Account(
         first.job,
         first.party,
         len(chain),
         describe(spent),
-        epsilon(spent, delta, "pld"),
-        epsilon(spent, delta, "rdp"),
+        epsilon(spent, delta, "pld", relation),
+        epsilon(spent, delta, "rdp", relation),
         {name: value for name, value in others.items() if name.startswith("opacus")},
         first.noise,
         tuple(sorted({entry.view for entry in chain})),
@@ -108,16 +121,23 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unit", choices=tuple(Unit), help="unit of privacy; default: from the run's config.yaml"
     )
+    parser.add_argument(
+        "--relation",
+        choices=tuple(Relation),
+        help="neighbouring relation; default: from the run's config.yaml, else add_remove",
+    )
     options = parser.parse_args(words)
     try:
         check_delta(options.delta)
         if not options.ledger.is_file():
             raise UserError(f"{options.ledger} is not a file.")
-        found = accounts(options.ledger, options.delta, options.opacus)
+        relation = options.relation or relation_of(options.ledger)
+        found = accounts(options.ledger, options.delta, options.opacus, relation)
         if not found:
             raise UserError(f"{options.ledger} holds no entries: it is empty or was cut off.")
         folder = options.ledger.parent
         whole = (folder / METRICS).is_file() and _config_in(folder).get("delta") == options.delta
+        whole = whole and relation == relation_of(options.ledger)
         if whole:
             check_against(RunDirectory(folder), found)
         unit = options.unit or unit_of(options.ledger)
@@ -129,7 +149,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(
             f"{a.job}, party {a.party}: epsilon "
             + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())
-            + f" at delta={options.delta:g}, {unit}, add/remove; view {', '.join(a.views)}; "
+            + f" at delta={options.delta:g}, {unit}, {RELATIONS[Relation(relation)]}; "
+            f"view {', '.join(a.views)}; "
             f"noise from {a.noise}; {a.entries} entries: {a.words}"
         )
     print(

@@ -77,6 +77,11 @@ class PartyPlan:
     bytes_down: int = 0
     cost: tuple[ComputeCost, ...] = ()
 
+    @property
+    def budget_view(self) -> View:
+        """The view for which the budget holds: the first that counts `event`."""
+        return next((v for v, event in self.views.items() if event == self.event), SERVER_VIEW)
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -126,6 +126,10 @@ class Job:
         """The device on which this process computes."""
         return torch.device("cuda" if self.gpu and torch.cuda.is_available() else "cpu")
 
+    def epsilon(self, event: DpEvent, accountant: str) -> float:
+        """The epsilon of an event at the delta and for the relation of the budget."""
+        return epsilon(event, self.budget.delta, accountant, self.budget.relation)
+
     def paper_epsilon(self, event: DpEvent) -> float:
         """The epsilon of an event by the convention of the method's publication."""
         return epsilon(event, self.budget.delta, self.method_impl.paper_convention)

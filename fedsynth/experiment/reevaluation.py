@@ -35,6 +35,7 @@ from fedsynth.experiment.evaluate import (
 )
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.job_metrics import keyed
 from fedsynth.experiment.scenario import test_records
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.storage.files import write_file
@@ -125,8 +126,7 @@ class Reevaluation:
             }
             if (job, stage) in qualities:
                 rows = {**rows, **qualities[job, stage].result().rows()}
-            key = (job.method, job.budget.epsilon, job.seed, stage + 1)
-            metrics.add([(*key, name, value) for name, value in rows.items()])
+            metrics.add(keyed(job, stage, rows))
         metrics.compact()
         return metrics.path
 

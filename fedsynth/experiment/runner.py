@@ -10,14 +10,13 @@ import functools
 import json
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
 from fedsynth.core.outcomes import Outcome, ReleasedModel
-from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import dropped_parties
 from fedsynth.evaluation.continual import stage_rows, summary_rows
@@ -29,13 +28,12 @@ from fedsynth.experiment.evaluate import (
     number_of_classifiers,
 )
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_timing import release_seconds
 from fedsynth.experiment.progress import ProgressDisplay, read_progress
 from fedsynth.experiment.server_session import destroy_keys, dropout_notes
 from fedsynth.experiment.stage_extension import StageExtension
-from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.ledger import read_entries
 from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
 
 DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
@@ -240,13 +238,13 @@ class Runner:
             rows |= quality.rows()
         if results[0].released:
             rows["images"] = results[0].released - self._images_before(state, stage)
-        self.run.add_metrics(_keyed(job, stage, rows))
+        self.run.add_metrics(keyed(job, stage, rows))
         seconds = sum(result.seconds for result in results) + (quality.seconds if quality else 0)
         timings = {
             "seconds_release": release_seconds(job, stage),
             "seconds_evaluation": seconds,
         }
-        self.run.add_timings(_keyed(job, stage, timings))
+        self.run.add_timings(keyed(job, stage, timings))
         state.recorded[stage] = results
 
     @staticmethod
@@ -260,7 +258,7 @@ class Runner:
         job = state.job
         history = [state.recorded[stage] for stage in range(state.stages)]
         rows = summary_rows(history, class_stages(job))
-        self.run.add_metrics(_keyed(job, state.stages - 1, rows))
+        self.run.add_metrics(keyed(job, state.stages - 1, rows))
         text = f"accuracy {fmean(r.accuracy for r in history[-1]):.3f} after the last stage"
         for note in dropout_notes(job):
             self.run.log(note)
@@ -281,28 +279,6 @@ def class_stages(job: Job) -> list[tuple[int, ...]]:
     return [plan.stage.classes for plan in job.plans]
 
 
-def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
-    """The spending of a stage's parties by their ledgers, and the costs of the stage by plan."""
-    plan = job.plan(stage)
-    spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
-    for share in plan.parties:
-        event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl", job.name))
-        if share.views.get(SERVER_VIEW) == disclosed():
-            event = disclosed()  # no guarantee against the trusted aggregator that adds the noise
-        spent["pld"].append(epsilon(event, job.budget.delta, "pld"))
-        spent["rdp"].append(epsilon(event, job.budget.delta, "rdp"))
-        spent["paper"].append(job.paper_epsilon(share.paper_event or event))
-    return {
-        **{f"epsilon_{name}": max(values) for name, values in spent.items()},
-        "noise_multiplier": max(p.noise_multiplier for p in plan.parties),
-        "sampling_rate": max(p.sampling_rate for p in plan.parties),
-        "steps": max(p.steps for p in plan.parties),
-        "records": sum(p.records for p in plan.parties),
-        "bytes_up": sum(p.bytes_up for p in plan.parties),
-        "bytes_down": sum(p.bytes_down for p in plan.parties),
-    }
-
-
 def merged_ledger(jobs: Sequence[Job]) -> str:
     """The verified ledgers of all parties, one after the other; each keeps its chain of hashes."""
     lines = []
@@ -311,11 +287,6 @@ def merged_ledger(jobs: Sequence[Job]) -> str:
             entries = read_entries(job.party_folder(party) / "ledger.jsonl")
             lines += [entry.line() + "\n" for entry in entries]
     return "".join(lines)
-
-
-def _keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[tuple[Any, ...]]:
-    key = (job.method, job.budget.epsilon, job.seed, stage + 1)
-    return [(*key, name, value) for name, value in rows.items()]
 
 
 def _completed(value: Any) -> Future[Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 
-from fedsynth.core.enums import DataKind, Unit
+from fedsynth.core.enums import DataKind, Relation, Unit
 from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -152,6 +152,7 @@ class Method(ABC, Generic[C]):
     Config: ClassVar[type]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
+    paper_relation: ClassVar[Relation] = Relation.ADD_REMOVE  # the neighbours of that count
     units: ClassVar[tuple[str, ...]] = (Unit.RECORD,)  # the units of privacy it offers
     private: ClassVar[bool] = True  # False: a reference that discloses records, at infinite cost
     kinds: ClassVar[tuple[str, ...]] = (DataKind.IMAGE,)  # the kinds of data it can release

@@ -61,8 +61,11 @@ class ClassSubset:
     name: int
     classes: int  # of the data set
 
-    def event(self, inner: DpEvent) -> DpEvent:
-        """The event of `inner` on this class, for the unit "record"."""
+    def event(self, inner: DpEvent, unit: str) -> DpEvent:
+        """The event of `inner` on this class; with unit "user" that of the whole party, because a
+        user may have records of all classes."""
+        if unit == USER:
+            return inner
         return one_part("classes", self.name, self.classes, inner)
 
     def records(self, private: PartyData) -> Sealed[Records]:

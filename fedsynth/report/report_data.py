@@ -8,7 +8,9 @@ from pathlib import Path
 
 from dp_accounting import DpEvent
 
-from fedsynth.core.plan import SERVER_VIEW, PartyPlan
+from fedsynth.core.enums import Accounting, Relation, ViewKind
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, View
+from fedsynth.core.text import epsilon_text
 from fedsynth.evaluation.classical_classifiers import unavailable
 from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.experiment import Experiment
@@ -51,6 +53,7 @@ class PrivacyRow:
     epsilon_pld: float | None = None
     epsilon_rdp: float | None = None
     epsilon_paper: float | None = None
+    epsilon_exchange: float | None = None  # PLD, for one unit exchanged for another
 
 
 @dataclass(frozen=True)
@@ -72,21 +75,53 @@ class ReportData:
     noise_seed: int | None = None  # None: noise from the operating system's entropy
     command: str = ""
     notes: tuple[str, ...] = ()
+    exchange: str = ""  # what add/remove leaves out where counts are public
 
 
-def published_event(share: PartyPlan, event: DpEvent) -> DpEvent:
-    """The event that the publication would count for the view that counts `event`.
+def published_event(share: PartyPlan, view: View) -> DpEvent:
+    """The event that the publication would count for a view of a party's plan.
 
-    It has all the noise, or lacks the shares of colluding parties if `event` does.
+    It has all the noise, or lacks the shares of the parties that collude in this view.
     """
-    if event == disclosed():
+    event = share.views.get(view, share.event)
+    if event == disclosed() or share.paper_event is None:
         return event
-    if share.paper_event is None or event == share.event:
-        return share.paper_event or event
-    for colluding in range(1, share.shares):
-        if weakened(share.event, share.shares, colluding) == event:
-            return weakened(share.paper_event, share.shares, colluding)
+    if view.kind == ViewKind.COLLUDING:
+        return weakened(share.paper_event, share.shares, view.colluding)
     return share.paper_event  # the same for every other view
+
+
+def exchange_epsilon(job: Job, event: DpEvent) -> float:
+    """The epsilon for data sets that differ by an exchange of one unit, whatever the budget's
+    relation."""
+    return epsilon(event, job.budget.delta, Accounting.PLD, Relation.REPLACE_ONE)
+
+
+def exchange_note(jobs: Sequence[Job]) -> str:
+    """What add/remove leaves out where counts are public; empty if nothing.
+
+    A count that is published is the same in neighbouring data sets, so that these differ by an
+    exchange at least."""
+    worst: dict[tuple[str, float], float] = {}
+    for job in jobs:
+        if job.budget.relation != Relation.ADD_REMOVE or not job.method_impl.private:
+            continue
+        for plan in job.plans:
+            if any("number of records" in fact for fact in plan.assumes):
+                found = max(exchange_epsilon(job, share.event) for share in plan.parties)
+                key = job.method, job.budget.epsilon
+                worst[key] = max(worst.get(key, 0.0), found)
+    if not worst:
+        return ""
+    numbers = ", ".join(
+        f"{epsilon_text(budget)} of {name} is {epsilon_text(value)}"
+        for (name, budget), value in worst.items()
+    )
+    return (
+        "Counts of records are treated as public, so data sets that fit them differ by an exchange "
+        f"of a {jobs[0].budget.unit} and not by one more or less. For an exchange the epsilon "
+        f"{numbers}; relation=replace_one calibrates to that."
+    )
 
 
 def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
@@ -107,9 +142,10 @@ def privacy_rows(jobs: Sequence[Job]) -> list[PrivacyRow]:
                             share.steps,
                             share.noise_multiplier,
                             view.description,
-                            epsilon(event, job.budget.delta, "pld"),
-                            epsilon(event, job.budget.delta, "rdp"),
-                            job.paper_epsilon(published_event(share, event)),
+                            job.epsilon(event, "pld"),
+                            job.epsilon(event, "rdp"),
+                            job.paper_epsilon(published_event(share, view)),
+                            exchange_epsilon(job, event),
                         )
                     )
     return rows
@@ -166,4 +202,5 @@ def build_report_data(experiment: Experiment, command: str, notes: Sequence[str]
         noise_seed=run.noise_seed,
         command=command,
         notes=tuple(notes),
+        exchange=exchange_note(experiment.first_seed_jobs),
     )

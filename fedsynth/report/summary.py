@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.experiment.progress import duration
+from fedsynth.report.guarantees import Meaning
 from fedsynth.storage.metrics import COLUMNS, Metric
 
 _ACCURACY_METRIC = re.compile(r"accuracy_([A-Z])_(\w+)")
@@ -56,6 +57,7 @@ class SummaryRow:
     classifiers: tuple[str, ...] = ()  # protocol and name, "P convnet"
     calibrated: MeanStd | None = None  # accuracy relative to real data, last stage
     optimistic: MeanStd | None = None  # best epoch on the test data, last stage
+    meaning: str = ""  # of the epsilons: delta, unit, relation and view, where recorded
 
     @property
     def private(self) -> bool:
@@ -107,7 +109,32 @@ def _row(method: str, epsilon: float, group: pd.DataFrame) -> SummaryRow:
         ),
         calibrated=_last(of("calibrated_accuracy")),
         optimistic=_last(of("accuracy_optimistic_max")),
+        meaning=_meaning(of("epsilon_pld")),
     )
+
+
+def _meaning(rows: pd.DataFrame) -> str:
+    """What the epsilons of these rows mean; empty where earlier versions did not record it."""
+    found = {
+        f"{Meaning(unit, relation, delta).text}, view {view}"
+        for unit, relation, delta, view in zip(
+            rows["unit"], rows["relation"], rows["delta"], rows["view"], strict=True
+        )
+        if unit and relation
+    }
+    return " or ".join(sorted(found))
+
+
+def meaning_text(rows: Sequence[SummaryRow]) -> str:
+    """What the epsilons of these rows mean, by method where they do not mean the same."""
+    by_meaning: dict[str, list[str]] = {}
+    for row in rows:
+        if row.private and row.meaning:
+            by_meaning.setdefault(row.meaning, []).append(row.method)
+    if len(by_meaning) == 1:
+        return f"ε: {next(iter(by_meaning))}"
+    parts = [f"{', '.join(dict.fromkeys(m))}: {text}" for text, m in by_meaning.items()]
+    return f"ε of {'; of '.join(parts)}" if parts else ""
 
 
 def _mean_std(values: pd.Series, over_nets: float | None = None) -> MeanStd:
@@ -161,8 +188,7 @@ def table_note(rows: Sequence[SummaryRow]) -> str:
     if any(row.seeds > 1 for row in rows):
         over = "seeds (over classifiers if there is one seed)"
     deviation = f"± is the standard deviation over {over}"
-    protocols = protocol_text(rows)
-    return f"{protocols}; {deviation}" if protocols else deviation
+    return "; ".join(filter(None, [protocol_text(rows), deviation, meaning_text(rows)]))
 
 
 def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:

@@ -1,8 +1,9 @@
-"""The tidy table of numbers: method, epsilon, seed, stage, metric, value.
+"""The tidy table of numbers: method, epsilon, seed, stage, metric, value, and what epsilon means.
 
 During a run rows are appended; `compact` puts the file into its one final form (one row per key,
 the last one written wins, sorted), so that runs with equal numbers have equal files, however often
-they were interrupted.
+they were interrupted. Files of earlier versions end with the value; they are read, and extended by
+empty columns as soon as they are written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from fedsynth.storage.files import atomic_write, disk_errors, durable_append
 
 
 class Metric(NamedTuple):
-    """One number. `epsilon` is the budget asked for, infinity for non-private references."""
+    """One number. `epsilon` is the budget asked for, infinity for non-private references.
+
+    It protects one `unit` under `relation` at `delta`, towards the observer `view`; in a row whose
+    metric is an epsilon, this is what the value means. Empty: not recorded.
+    """
 
     method: str
     epsilon: float
@@ -28,9 +33,14 @@ class Metric(NamedTuple):
     stage: int
     metric: str
     value: float
+    unit: str = ""
+    relation: str = ""
+    delta: float | None = None
+    view: str = ""
 
 
 COLUMNS = Metric._fields
+FORMER_COLUMNS = COLUMNS[:6]
 
 
 class MetricsFile:
@@ -48,6 +58,8 @@ class MetricsFile:
         with self._lock, disk_errors(self.path):
             if not self.path.exists():
                 atomic_write(self.path, _csv([COLUMNS]))
+            elif self._is_former():
+                atomic_write(self.path, _csv([COLUMNS, *self._rows(self.path.read_bytes())]))
             durable_append(self.path, _csv(lines))
 
     def compact(self) -> None:
@@ -67,30 +79,55 @@ class MetricsFile:
             return []
         latest = {row[:5]: row for row in self._rows(self.path.read_bytes())}
         return [
-            Metric(m, float(e), int(seed), int(stage), name, float(value))
-            for m, e, seed, stage, name, value in sorted(latest.values(), key=_order)
+            Metric(
+                m,
+                float(e),
+                int(seed),
+                int(stage),
+                name,
+                float(value),
+                unit,
+                relation,
+                float(delta) if delta else None,
+                view,
+            )
+            for m, e, seed, stage, name, value, unit, relation, delta, view in sorted(
+                latest.values(), key=_order
+            )
         ]
+
+    def _is_former(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.readline() == _csv([FORMER_COLUMNS])
 
     def _rows(self, data: bytes) -> list[tuple[str, ...]]:
         whole = data[: data.rfind(b"\n") + 1]  # a line without its end was never acknowledged
         try:
             rows = [tuple(row) for row in csv.reader(io.StringIO(whole.decode(), newline=""))]
+            columns = COLUMNS if rows and rows[0] != FORMER_COLUMNS else FORMER_COLUMNS
             for row in rows[1:]:
                 _order(row)
                 float(row[5])
+                if len(row) != len(columns):
+                    raise ValueError(f"a row of {len(row)} columns")
+                if any(row[8:9]):
+                    float(row[8])
         except (ValueError, IndexError, csv.Error) as error:
             raise UserError(f"{self.path} is damaged: {error}.") from error
-        if rows and rows[0] != COLUMNS:
+        if rows and rows[0] != columns:
             raise UserError(
                 f"{self.path} is not a metrics file: its first line should be {','.join(COLUMNS)}."
             )
-        return rows[1:]
+        return [row + ("",) * (len(COLUMNS) - len(columns)) for row in rows[1:]]
 
 
 def _canonical(row: Metric) -> tuple[str, ...]:
     for name in (row.method, row.metric):
         if not name or not name.isprintable():
             raise ValueError(f"not a name for a method or metric: {name!r}")
+    for text in (row.unit, row.relation, row.view):
+        if not text.isprintable():
+            raise ValueError(f"not the meaning of an epsilon: {text!r}")
     return (
         row.method,
         repr(float(row.epsilon)),
@@ -98,6 +135,10 @@ def _canonical(row: Metric) -> tuple[str, ...]:
         str(int(row.stage)),
         row.metric,
         _number(row.value),
+        str(row.unit),
+        str(row.relation),
+        "" if row.delta is None else repr(float(row.delta)),
+        row.view,
     )
 
 

@@ -141,7 +141,7 @@ class RunDirectory:
             return {}
 
     def add_metrics(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Append rows (method, epsilon, seed, stage, metric, value), all or none, durably."""
+        """Append rows with the fields of `Metric`, all or none, durably."""
         self._metrics.add(rows)
 
     def add_timings(self, rows: Iterable[Sequence[Any]]) -> None:

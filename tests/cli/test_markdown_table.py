@@ -43,3 +43,19 @@ def test_the_command_prints_the_table_of_a_run(tmp_path, capsys):
     run.add_metrics([("psg", 1.0, 0, 1, "accuracy", 0.5)])
     assert main([str(run.path)]) == 0
     assert "| psg | 1 | 0.500 |" in capsys.readouterr().out
+
+
+def test_runs_whose_epsilons_mean_something_else_are_named(tmp_path, capsys):
+    runs = []
+    for relation in ("add_remove", "replace_one"):
+        run = RunDirectory.create(tmp_path / relation)
+        run.write_config({"unit": "record", "relation": relation, "delta": 1e-5})
+        meaning = "record", relation, 1e-5, "server"
+        run.add_metrics([Metric("psg", 1.0, 0, 1, "epsilon_pld", 1.0, *meaning)])
+        runs.append(str(run.path))
+    assert main(runs) == 0
+    out = capsys.readouterr().out
+    assert "ε: delta=1e-05, unit record, neighbours: add or remove one, view server" in out
+    assert "ε: delta=1e-05, unit record, neighbours: replace one, view server" in out
+    assert out.count("differs from the first run in relation (replace_one, add_remove)") == 1
+    assert "not converted, as there is no ledger" in out

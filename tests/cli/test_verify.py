@@ -117,3 +117,14 @@ def test_an_empty_ledger_holds_nothing_to_trust(merged, capsys):
 def test_bad_input_is_one_clear_message(merged, words, capsys):
     assert main([word.format(ledger=merged) for word in words]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_epsilons_are_counted_for_the_relation_of_the_run_or_the_one_given(merged, capsys):
+    assert main([str(merged), "--relation", "replace_one"]) == 0
+    given = capsys.readouterr().out
+    assert "replace one; view" in given
+    spent = epsilon(repeated(STEP, 40), 1e-5, relation="replace_one")
+    assert f"epsilon {spent:.4g} (PLD)" in given
+    RunDirectory(merged.parent).write_config({"unit": "record", "relation": "replace_one"})
+    assert main([str(merged), "--unit", "record"]) == 0
+    assert f"epsilon {spent:.4g} (PLD)" in capsys.readouterr().out

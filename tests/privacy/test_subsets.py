@@ -11,7 +11,7 @@ from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
 from fedsynth.privacy.party_data import PartyData, open_for_guard
-from fedsynth.privacy.subsets import Subset, part_numbers
+from fedsynth.privacy.subsets import ClassSubset, Subset, part_numbers
 
 
 def records(n: int, seed: int = 0) -> Records:
@@ -67,3 +67,11 @@ def test_a_record_pays_for_its_part_and_a_user_for_all():
     by_user = composed([part.event(gaussian(3.0), "user") for part in visits])
     assert epsilon(by_record, 1e-5) == epsilon(repeated(gaussian(3.0), 3), 1e-5)
     assert epsilon(by_user, 1e-5) == epsilon(repeated(gaussian(3.0), 9), 1e-5)
+
+
+def test_a_record_pays_for_its_class_and_a_user_for_all_classes():
+    classes = [ClassSubset(label, 3) for label in range(3)]
+    by_record = composed([part.event(gaussian(3.0), "record") for part in classes])
+    by_user = composed([part.event(gaussian(3.0), "user") for part in classes])
+    assert epsilon(by_record, 1e-5) == epsilon(gaussian(3.0), 1e-5)
+    assert epsilon(by_user, 1e-5) == epsilon(repeated(gaussian(3.0), 3), 1e-5)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fedsynth.core.enums import ViewKind
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, View
 from fedsynth.experiment.config import resolve
 from fedsynth.experiment.experiment import Experiment
-from fedsynth.report.report_data import build_report_data, evaluation_text
+from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.secagg.distributed_noise import weakened
+from fedsynth.report.report_data import (
+    build_report_data,
+    evaluation_text,
+    exchange_note,
+    privacy_rows,
+    published_event,
+)
 
 KEYS = {
     "scenario": "split_mnist",
@@ -37,3 +49,36 @@ def test_the_evaluation_text_names_protocol_classifiers_and_caps() -> None:
     text = evaluation_text(resolve({**KEYS, "evaluation": keys}))
     assert text.startswith("evaluated with 2 fresh mlp, lenet nets under protocol P")
     assert "at most 5,000 image passes" in text
+
+
+def test_public_counts_are_said_to_make_an_exchange_of_a_removal() -> None:
+    keys = {**KEYS, "method": ["dp_merf", "upper_bound"], "accounting": "pld"}
+    experiment = Experiment.of(resolve(keys), "nowhere")
+    note = exchange_note(experiment.first_seed_jobs)
+    assert "differ by an exchange of a record" in note
+    assert "the epsilon 1 of dp_merf is 2.155, 10 of dp_merf is 24.39;" in note
+    rows = [row for row in privacy_rows(experiment.first_seed_jobs) if row.method == "dp_merf"]
+    assert all(row.epsilon_exchange > 2 * row.epsilon for row in rows)
+    replaced = Experiment.of(resolve({**keys, "relation": "replace_one"}), "nowhere")
+    assert exchange_note(replaced.first_seed_jobs) == ""
+    for row in privacy_rows(replaced.first_seed_jobs):
+        if row.method == "dp_merf":
+            assert row.epsilon_exchange == row.epsilon_pld <= row.epsilon
+
+
+def test_the_published_count_of_colluding_parties_is_that_of_the_view() -> None:
+    """Also where the events of several views are equal."""
+    event, paper = gaussian(3.0), gaussian(2.0)
+    two, three = (View(ViewKind.COLLUDING, colluding=n) for n in (2, 3))
+    share = PartyPlan(
+        0,
+        9,
+        event,
+        shares=4,
+        paper_event=paper,
+        views={SERVER_VIEW: event, two: event, three: event},
+    )
+    assert published_event(share, SERVER_VIEW) == paper
+    assert published_event(share, two) == weakened(paper, 4, 2)
+    assert published_event(share, three) == weakened(paper, 4, 3)
+    assert published_event(replace(share, paper_event=None), two) == event

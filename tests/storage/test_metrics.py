@@ -24,6 +24,10 @@ rows = st.builds(
     stage=st.integers(1, 12),
     metric=st.sampled_from(["accuracy", "steps", "accuracy_net_1"]),
     value=st.one_of(st.integers(-5, 10**12), st.floats(allow_nan=False)),
+    unit=st.sampled_from(["", "record", "user"]),
+    relation=st.sampled_from(["", "add_remove"]),
+    delta=st.sampled_from([None, 1e-5, 0.1]),
+    view=st.sampled_from(["", "server", "server, with a comma"]),
 )
 batches = st.lists(st.lists(rows, max_size=6), max_size=6)
 
@@ -51,10 +55,10 @@ def test_last_one_wins_and_rows_are_sorted(batches: list[list[Metric]]) -> None:
         file = MetricsFile(Path(folder) / "metrics.csv")
         for batch in batches:
             file.add(batch)
-        naive: dict[tuple[str, float, int, int, str], float] = {}
+        naive: dict[tuple[str, float, int, int, str], Metric] = {}
         for row in [row for batch in batches for row in batch]:
-            naive[(row.method, float(row.epsilon), row.seed, row.stage, row.metric)] = row.value
-        expected = [Metric(*key, float(naive[key])) for key in sorted(naive)]
+            naive[(row.method, float(row.epsilon), row.seed, row.stage, row.metric)] = row
+        expected = [Metric(*key, float(naive[key].value), *naive[key][6:]) for key in sorted(naive)]
         assert file.read() == expected
         file.compact()
         assert file.read() == expected
@@ -85,12 +89,47 @@ def test_a_batch_with_a_bad_row_adds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"a,b\n1,2\n", b"method,epsilon,seed,stage,metric,value\npsg,x,0,1,a,1\n", b"\xff\n"],
+    [
+        b"a,b\n1,2\n",
+        b"method,epsilon,seed,stage,metric,value\npsg,x,0,1,a,1\n",
+        b"method,epsilon,seed,stage,metric,value\npsg,1,0,1,a,1,record\n",
+        b"method,epsilon,seed,stage,metric,value,unit,relation,delta,view\npsg,1,0,1,a,1,u,r,x,v\n",
+        b"\xff\n",
+    ],
 )
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metrics.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"metrics\.csv"):
         MetricsFile(tmp_path / "metrics.csv").compact()
+
+
+def test_the_meaning_of_an_epsilon_comes_back(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.csv")
+    row = Metric("psg", 1.0, 0, 1, "accuracy", 0.5, "record", "replace_one", 1e-5, "server")
+    file.add([row])
+    file.compact()
+    assert file.read() == [row]
+    header, line, _ = file.path.read_text().split("\n")
+    assert header == "method,epsilon,seed,stage,metric,value,unit,relation,delta,view"
+    assert line == "psg,1.0,0,1,accuracy,0.5,record,replace_one,1e-05,server"
+    with pytest.raises(ValueError, match="meaning"):
+        file.add([row._replace(view="a\nb")])
+
+
+def test_files_that_end_with_the_value_are_read_and_extended_when_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    former = b"method,epsilon,seed,stage,metric,value\npsg,1.0,0,1,accuracy,0.5\n"
+    path.write_bytes(former)
+    old, new = Metric("psg", 1.0, 0, 1, "accuracy", 0.5), Metric("psg", 1.0, 0, 2, "steps", 3.0)
+    assert MetricsFile(path).read() == [old]
+    assert path.read_bytes() == former  # reading changes nothing
+    known = new._replace(unit="user", relation="add_remove", delta=1e-6, view="public")
+    MetricsFile(path).add([known])
+    assert MetricsFile(path).read() == [old, known]
+    path.write_bytes(former)
+    MetricsFile(path).compact()
+    assert path.read_bytes().endswith(b"psg,1.0,0,1,accuracy,0.5,,,,\n")
+    assert MetricsFile(path).read() == [old]
 
 
 def test_acknowledged_rows_survive_kill_9(tmp_path: Path) -> None:

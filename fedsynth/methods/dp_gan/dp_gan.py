@@ -20,6 +20,7 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor, nn
 
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
@@ -80,6 +81,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     source = "Xie et al. 2018, DP-GAN, as in DP-MERF's comparison"
     Config = DPGANConfig
     paper_convention = "rdp_classic"
+    paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
         "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "learning_rate": 5e-4},
@@ -238,4 +240,5 @@ def _rate_and_noise(
 
 
 def _step_event(stage: Stage, label: int, q: float, noise: float) -> DpEvent:
-    return ClassSubset(label, stage.data.classes).event(poisson(q, gaussian(noise)))
+    part = ClassSubset(label, stage.data.classes)
+    return part.event(poisson(q, gaussian(noise)), Unit.RECORD)  # DP-GAN protects no other unit

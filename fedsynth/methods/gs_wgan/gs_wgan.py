@@ -31,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 
-from fedsynth.core.enums import Unit, ViewKind
+from fedsynth.core.enums import Relation, Unit, ViewKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
@@ -66,6 +66,7 @@ class GSWGAN(Method[GSWGANConfig]):
     source = "Chen, Orekondy, Fritz 2020, GS-WGAN"
     Config = GSWGANConfig
     paper_convention = "wor_bound"
+    paper_relation = Relation.REPLACE_ONE
     units = tuple(Unit)
     presets = {"smoke": {**LAPTOP, "subsets": 40, "steps": 4, "spc": 200}, "laptop": LAPTOP}
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
@@ -88,6 +89,7 @@ class DPKernel(OneShotMethod[DPKernelConfig]):
     summary = "A generator trained in the party on noised gradients of the kernel embedding"
     source = "Jiang et al. 2023, Functional Renyi Differential Privacy for Generative Modeling"
     paper_convention = "rdp"
+    paper_relation = Relation.REPLACE_ONE
     assumes = (PARTY_CLASS_COUNTS,)
     Config = DPKernelConfig
     presets = {

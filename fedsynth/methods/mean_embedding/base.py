@@ -109,6 +109,7 @@ class EmbeddingMethod(Method[E]):
 
     Config: ClassVar[type] = EmbeddingConfig
     paper_convention = PAPER_CONVENTION
+    paper_relation = Relation.REPLACE_ONE
 
     @abstractmethod
     def features(self, cfg: E, data: DatasetInfo, seed: object) -> FeatureMap:

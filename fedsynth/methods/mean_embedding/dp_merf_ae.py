@@ -17,6 +17,7 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
@@ -93,6 +94,7 @@ class DPMERFAE(Method[DPMERFAEConfig]):
     summary = "DP-MERF on the latent vectors of a privately trained autoencoder"
     source = "Harder et al. 2021, as compared with by Chen et al. 2020 (DP-MERF+AE)"
     paper_convention = PAPER_CONVENTION
+    paper_relation = Relation.REPLACE_ONE
     Config = DPMERFAEConfig
     presets = {
         "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_learning_rate": 0.01},

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
@@ -115,6 +116,7 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
     source = "after Yoon et al. 2019, PATE-GAN"
     Config = PateGANConfig
     paper_convention = "rdp_classic"
+    paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},
         "laptop": {"teachers": 200, "rounds": 300, "spc": 1000},

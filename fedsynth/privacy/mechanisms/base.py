@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
 from fedsynth.core.enums import Unit
+from fedsynth.core.errors import UserError
 from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import gaussian, poisson
 from fedsynth.privacy.noise import Streams
@@ -44,11 +45,26 @@ class Mechanism(ABC, Generic[D, V]):
     Its noise has the standard deviation `noise_multiplier` times the sensitivity in every number.
     """
 
+    units: ClassVar[tuple[Unit, ...]] = (Unit.RECORD,)  # those whose influence it bounds
+
     noise_multiplier: float
 
-    @abstractmethod
     def event(self, unit: Unit) -> DpEvent:
-        """The privacy event of one use, for one unit of privacy."""
+        """The privacy event of one use, for one unit of privacy.
+
+        Raises:
+            UserError: The mechanism does not bound what one such unit changes.
+        """
+        if unit not in self.units:
+            raise UserError(
+                f"unit={unit}: {type(self).__name__} bounds what one "
+                f"{' or one '.join(self.units)} changes, and a {unit} may hold any number of them."
+            )
+        return self.unit_event(unit)
+
+    @abstractmethod
+    def unit_event(self, unit: Unit) -> DpEvent:
+        """The privacy event of one use, for one of `units`."""
 
     @abstractmethod
     def select(self, data: D) -> Sealed[V]:
@@ -71,7 +87,7 @@ class SampledMechanism(Mechanism[PartyData, Records]):
 
     sampling_rate: float
 
-    def event(self, unit: Unit) -> DpEvent:
+    def unit_event(self, unit: Unit) -> DpEvent:
         return poisson(self.sampling_rate, gaussian(self.noise_multiplier))
 
     def select(self, data: PartyData) -> Sealed[Records]:

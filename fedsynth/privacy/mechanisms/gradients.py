@@ -62,9 +62,9 @@ class ClippedGradientSum(SampledMechanism):
         """The L2 bound of one record's part of the sum."""
         return gradient_sensitivity(self.clip, self.sparsification)
 
-    def event(self, unit: Unit) -> DpEvent:
-        event = super().event(unit)
-        return self.subset.event(event) if self.subset else event
+    def unit_event(self, unit: Unit) -> DpEvent:
+        event = super().unit_event(unit)
+        return self.subset.event(event, unit) if self.subset else event
 
     def select(self, data: PartyData) -> Sealed[Records]:
         return self.subset.records(data) if self.subset else data.records

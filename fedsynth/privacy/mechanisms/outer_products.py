@@ -28,7 +28,7 @@ class _PairMechanism(Mechanism[PartyData, tuple[Records, TensorPair]]):
 
     clip: float
 
-    def event(self, unit: Unit) -> DpEvent:
+    def unit_event(self, unit: Unit) -> DpEvent:
         return gaussian(self.noise_multiplier)
 
 

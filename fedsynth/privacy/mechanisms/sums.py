@@ -46,7 +46,7 @@ class ClassSums(Mechanism[PartyData, Records]):
     clip: float
     sampling_rates: Mapping[int, float]
 
-    def event(self, unit: Unit) -> DpEvent:
+    def unit_event(self, unit: Unit) -> DpEvent:
         return poisson(max(self.sampling_rates.values()), gaussian(self.noise_multiplier))
 
     def select(self, data: PartyData) -> Sealed[Records]:

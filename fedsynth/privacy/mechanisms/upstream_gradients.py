@@ -39,12 +39,14 @@ class UpstreamGradients(Mechanism[PartyData, Records]):
         clip: The L2 bound of one row.
     """
 
+    units = (Unit.RECORD, Unit.USER)
+
     gradients: Callable[[Records], Tensor]
     shape: Sequence[int]
     subset: Subset
     clip: float
 
-    def event(self, unit: Unit) -> DpEvent:
+    def unit_event(self, unit: Unit) -> DpEvent:
         return self.subset.event(gaussian(self.noise_multiplier), unit)
 
     def select(self, data: PartyData) -> Sealed[Records]:

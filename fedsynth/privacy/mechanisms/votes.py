@@ -11,6 +11,7 @@ import torch
 from dp_accounting import DpEvent
 
 from fedsynth.core.enums import Unit
+from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
@@ -105,7 +106,7 @@ class _VoteMechanism(Mechanism[Sealed[VoteCounts], VoteCounts]):
     bounds: VoteBounds
     images: int
 
-    def event(self, unit: Unit) -> DpEvent:
+    def unit_event(self, unit: Unit) -> DpEvent:
         return gaussian(self.noise_multiplier)
 
     def select(self, data: Sealed[VoteCounts]) -> Sealed[VoteCounts]:
@@ -127,17 +128,32 @@ class VoteSums(_VoteMechanism):
 
     Claim: one teacher's ballots move the sums of all images together by at most
     `VoteBounds.sensitivity` in L2; `VoteCounts.count` leaves out ballots that break the bounds.
-    Consequence: one round is one Gaussian mechanism, the composition of one per image.
+    Consequence: one round is one Gaussian mechanism, the composition of one per image. It bounds a
+    user if the party is one teacher: sums that are no single ballot are then left out.
 
     Attributes:
         sketch: Maps the sums to short tables, to which the noise is added.
+        teachers: The public number of teachers of this party; None: any.
     """
 
+    units = (Unit.RECORD, Unit.USER)
+
     sketch: CountSketch | None = None
+    teachers: int | None = None
+
+    def unit_event(self, unit: Unit) -> DpEvent:
+        if unit == Unit.USER and self.teachers != 1:
+            raise UserError(
+                "unit=user: votes bound what one teacher changes, and a user's records may lie "
+                f"with each of {self.teachers or 'many'} teachers: let the party be one teacher."
+            )
+        return super().unit_event(unit)
 
     def evaluate(self, value: VoteCounts, streams: Streams, device: torch.device) -> BoundedValues:
         sums = self.checked(value)
         sensitivity = self.bounds.sensitivity(self.images, self.sketch)
+        if self.teachers == 1:
+            sums = sums * self.bounds.valid(value.sums)
         if self.sketch is not None:
             sums = self.sketch.table(sums)
         return BoundedValues([sums], sensitivity)

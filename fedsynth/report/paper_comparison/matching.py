@@ -37,6 +37,7 @@ class Comparison:
     ours: Measured
     paper: Published
     differs: tuple[str, ...]
+    meaning: str = ""  # how unit, relation or delta differ, with our epsilon in the other meaning
 
 
 def family(method: str) -> str:

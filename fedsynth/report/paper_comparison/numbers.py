@@ -5,6 +5,7 @@ names that this project uses for data, methods, classifiers and protocols. Accur
 `protocol` is "none" if no classifier was trained on a released set. `flag` is the reason why a
 number is not a target: it contradicts another cell, its epsilon is not the one spent, or it was
 selected on test data. Values are as printed, flagged or not.
+`paper_relations.csv` names the neighbours that each method's authors count, and where they say so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsynth.core.enums import Relation, Unit
+from fedsynth.report.guarantees import Meaning
+
 FILE = Path(__file__).with_name("paper_numbers.csv")
+RELATIONS = Path(__file__).with_name("paper_relations.csv")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,14 @@ class Published:
     flag: str
 
     @property
+    def meaning(self) -> Meaning:
+        """What the printed epsilon protects: a record, with the neighbours of the method's
+        authors. Empty if the number has no epsilon."""
+        if self.epsilon is None or math.isinf(self.epsilon):
+            return Meaning()
+        return Meaning(Unit.RECORD.value, paper_relations().get(self.method, ""), self.delta)
+
+    @property
     def place(self) -> str:
         """Paper and table."""
         table = self.table if self.table.startswith("text") else f"table {self.table}"
@@ -50,6 +63,13 @@ def paper_numbers() -> tuple[Published, ...]:
     """All published numbers, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(_number(row) for row in csv.DictReader(file))
+
+
+@functools.cache
+def paper_relations() -> dict[str, str]:
+    """The neighbouring relation that the authors of each method count."""
+    with RELATIONS.open(encoding="utf-8", newline="") as file:
+        return {row["method"]: Relation(row["relation"]).value for row in csv.DictReader(file)}
 
 
 def _number(row: dict[str, str]) -> Published:

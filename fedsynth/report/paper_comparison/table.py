@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
+from fedsynth.report.guarantees import difference, guarantees
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
     Comparison,
@@ -172,7 +173,17 @@ def _same(one: object, other: object) -> bool:
 
 def compare_run(run: RunDirectory) -> list[Comparison]:
     """Comparisons of all results of a run that have a published counterpart."""
-    return select_comparisons(measured_numbers(run.metrics(), run.read_config()), paper_numbers())
+    found = guarantees(run)
+    pairs = select_comparisons(measured_numbers(run.metrics(), run.read_config()), paper_numbers())
+    return [
+        dataclasses.replace(
+            pair,
+            meaning=difference(found[pair.ours.method, pair.ours.epsilon], pair.paper.meaning),
+        )
+        if math.isfinite(pair.ours.epsilon)
+        else pair
+        for pair in pairs
+    ]
 
 
 def cells(pair: Comparison) -> tuple[str, ...]:
@@ -191,7 +202,7 @@ def cells(pair: Comparison) -> tuple[str, ...]:
         _value(ours.value, ours.deviation),
         _value(paper.value, paper.deviation),
         f"{paper.place}: {paper.printed_method}{spc}{setting}",
-        "; ".join(pair.differs) or "nothing",
+        "; ".join([*pair.differs, *filter(None, [pair.meaning])]) or "nothing",
         paper.flag or MISSING,
     )
 
@@ -203,7 +214,8 @@ def _value(value: float, deviation: float | None) -> str:
 
 NOTE = (
     "Ours: after the last stage, mean and deviation over seeds. A caveat is a reason not to take "
-    "the published number as a target."
+    "the published number as a target. Where unit, relation or delta differ, the epsilon of our "
+    "releases is also counted as the paper's is."
 )
 
 

@@ -8,7 +8,8 @@ from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
 FILES = {
     "config.yaml": "every setting of the run, after presets and overrides",
     "environment.json": "versions, machine and command",
-    "metrics.csv": "every number of this page: method, epsilon, seed, stage, metric, value",
+    "metrics.csv": "every number of this page: method, epsilon, seed, stage, metric, value and the "
+    "meaning of epsilon: unit, relation, delta, view",
     "timings.csv": "seconds, in the same format; a separate file because they differ between runs",
     "ledger.jsonl": (
         "every charge of every party, made before the release: append-only, each line bound to "

@@ -35,6 +35,7 @@ _COLUMNS = (
     Column("ε PLD", title="privacy loss distributions: the tightest bound that holds"),
     Column("ε RDP", title="Rényi accounting: a looser bound, as many tools report it"),
     Column("ε paper", title="as the publication counts it, for comparison with its numbers"),
+    Column("ε exchange", title="PLD, if one unit is exchanged for another (replace one)"),
 )
 
 
@@ -66,6 +67,7 @@ def privacy_section(context: ReportContext) -> Section:
         "references": _references(context),
         "spending": _spending(data.privacy),
         "assumptions": data.assumptions,
+        "exchange": data.exchange,
     }
     return Section("privacy", "Privacy: guarantee and spending per party", content, "Privacy")
 
@@ -122,5 +124,6 @@ def _row(group: Sequence[PrivacyRow]) -> Row:
         epsilon_text(row.epsilon_pld),
         epsilon_text(row.epsilon_rdp),
         epsilon_text(row.epsilon_paper),
+        epsilon_text(row.epsilon_exchange),
     )
     return Row(cells, reference=math.isinf(row.epsilon))

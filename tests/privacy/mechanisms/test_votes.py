@@ -12,7 +12,8 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.enums import NoisePlacement
+from fedsynth.core.enums import NoisePlacement, Unit
+from fedsynth.core.errors import UserError
 from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import from_json, gaussian, to_json
@@ -218,3 +219,19 @@ def test_noise_and_charge_of_maxima(tmp_path):
     noise = torch.stack([maxima(tmp_path, votes, 2.0, call) - exact for call in range(200)])
     assert noise.std().item() == pytest.approx(2.0 * math.sqrt(IMAGES * GROUPS), rel=0.05)
     assert from_json(read_entries(tmp_path / "ledger.jsonl")[0].event) == gaussian(2.0)
+
+
+SAME = {"bounds": SIGNS, "images": 2, "noise_multiplier": 2.0}
+
+
+def test_a_user_is_bounded_only_where_the_party_is_one_teacher(tmp_path):
+    counts = VoteCounts(SIGNS, torch.full((2, 10), 2, dtype=torch.int32))  # no ballot of signs
+    for several in (VoteSums(**SAME), VoteSums(**SAME, teachers=7)):
+        with pytest.raises(UserError, match="unit=user: votes bound what one teacher changes"):
+            several.event(Unit.USER)
+    with pytest.raises(UserError, match="unit=user: VoteMaxima bounds what one record changes"):
+        VoteMaxima(**SAME, groups=2).event(Unit.USER)
+    alone = VoteSums(**SAME, teachers=1)
+    assert alone.event(Unit.USER) == alone.event(Unit.RECORD) == gaussian(2.0)
+    before = alone.evaluate(counts, None, torch.device("cpu"))
+    assert not before.values[0].any()

@@ -12,7 +12,9 @@ import pytest
 
 from fedsynth.evaluation.classical_classifiers import SUITE
 from fedsynth.evaluation.protocols import PROTOCOLS
+from fedsynth.methods.registry import all_methods
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
+from fedsynth.report.guarantees import Meaning
 from fedsynth.report.paper_comparison import numbers
 from fedsynth.report.paper_comparison.numbers import Published, paper_numbers
 
@@ -26,6 +28,21 @@ METRICS = {
     "fid",
     "epsilon",
 }
+
+
+def test_the_neighbours_of_every_private_number_are_known_and_those_of_our_methods() -> None:
+    known = numbers.paper_relations()
+    for n in paper_numbers():
+        if n.epsilon is not None and math.isfinite(n.epsilon):
+            assert n.meaning.relation == known[n.method]
+            assert n.meaning.delta == n.delta
+        else:
+            assert n.meaning == Meaning()
+    for name, method in all_methods().items():
+        if name in known:
+            assert method.paper_relation == known[name], name
+    assert {known["psg"], known["ldpdc"], known["dp_sgd"]} == {"add_remove"}
+    assert {known["dp_merf"], known["gs_wgan"], known["datalens"]} == {"replace_one"}
 
 
 def of(**wanted: object) -> list[Published]:

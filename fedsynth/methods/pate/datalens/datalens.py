@@ -28,7 +28,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -64,6 +64,7 @@ class DataLens(Method[DataLensConfig]):
     source = "Wang et al. 2021, DataLens"
     Config = DataLensConfig
     paper_convention = CONVENTION
+    paper_relation = Relation.REPLACE_ONE
     units = (Unit.RECORD, Unit.USER)
     keeps_state = True
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
@@ -122,6 +123,7 @@ class DataLens(Method[DataLensConfig]):
                 images=parameters.images,
                 noise_multiplier=parameters.multiplier,
                 sketch=parameters.sketch,
+                teachers=parameters.teachers[ctx.party],
             ),
             store.map(partial(TeacherStore.votes, request=request)),
             call=request.round,

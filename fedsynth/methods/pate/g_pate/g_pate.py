@@ -22,6 +22,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -49,6 +50,7 @@ class GPate(Method[GPateConfig]):
     source = "Long et al. 2021, G-PATE"
     Config = GPateConfig
     paper_convention = "rdp_classic_199"
+    paper_relation = Relation.REPLACE_ONE
     keeps_state = True
     presets = {"smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200}, "laptop": LAPTOP}
 
