@@ -33,12 +33,14 @@ import psutil
 
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import Budget
+from fedsynth.engine.client_app import Node
 from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import client_session, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig
+from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer
 from fedsynth.methods.gs_wgan.gs_wgan import CONCURRENT_REQUESTS, warm_up
@@ -99,11 +101,11 @@ def _watched(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
     return around
 
 
-def answer(timings: Path, job: str, party: int, stage: int, request: Request) -> Release:
+def answer(timings: Path, proposal: str, node: Node, stage: int, request: Request) -> Release:
     """A party's answer, with its processor time recorded."""
     watch_models(timings)
     with _recorded(timings, "answer"):
-        return client_session.answer_request(job, party, stage, request)
+        return client_session.answer_request(proposal, node, stage, request)
 
 
 # First: warm starts
@@ -128,10 +130,10 @@ def warm_seconds(
     with open_job_engine(
         "ray", workers=workers, answer=functools.partial(answer, timings), serve=warm_only
     ) as engine:
-        engine.run(first.text(), 1)  # workers have imported modules and read data
+        run_job(engine, first)  # workers have imported modules and read data
         _clear(timings)
         begun = time.perf_counter()
-        engine.run(job.text(), 1)
+        run_job(engine, job)
         return time.perf_counter() - begun, _seconds_per_process(timings, "answer")
 
 
@@ -181,10 +183,10 @@ def loop_spent(timings: Path, engine: str, rounds: int, sizes: dict[str, Any]) -
         answer=functools.partial(answer, timings),
         serve=functools.partial(_serve_recorded, timings),
     ) as opened:
-        opened.run(first.text(), 10)
+        run_job(opened, first)
         _clear(timings)
         resting, *_ = _while(lambda: time.sleep(IDLE_SECONDS))
-        ours, besides, wall = _while(lambda: opened.run(job.text(), 10))
+        ours, besides, wall = _while(lambda: run_job(opened, job))
     return Spent(
         sum(_seconds_per_process(timings, "model")),
         ours,

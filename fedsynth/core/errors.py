@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 
 MAX_LISTED = 160  # characters of a list of names in a message
 LISTS = {"method": "fedsynth list methods", "data set": "fedsynth list data"}
@@ -12,6 +13,31 @@ LISTS = {"method": "fedsynth list methods", "data set": "fedsynth list data"}
 
 class UserError(Exception):
     """An error that the user can correct; `run.main` prints it as one message."""
+
+
+class Refusal(StrEnum):
+    """The reason for which a party does not answer, as its error reply states it."""
+
+    BUDGET = "budget"  # of this job, or of the party's lifetime
+    POLICY = "policy"  # the party's own policy does not allow it
+    LEDGER = "ledger"  # the party's record of its spending is damaged or does not fit
+    REQUEST = "request"  # the proposal or the request cannot be read, or comes out of turn
+    DATA = "data"  # the party's own data cannot be used
+    INTERNAL = "internal"  # all else; the details stay in the party's log
+
+
+class Refused(UserError):
+    """A refusal of a party. Its text is written for the server: public facts only.
+
+    A party sends the text of no other exception."""
+
+    def __init__(self, code: Refusal, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type, tuple[Refusal, str]]:
+        """Restore both arguments from a pickle."""
+        return type(self), (self.code, str(self))
 
 
 def nearest(name: object, allowed: Iterable[object]) -> str:

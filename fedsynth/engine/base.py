@@ -15,6 +15,21 @@ from fedsynth.engine.server_app import ServeJob, StageCallback, ignore_stage
 
 
 @dataclass(frozen=True)
+class NodeSetup:
+    """The driver's setup of the parties' nodes in one job, as real nodes have their own.
+
+    The proposal is what a server sends. The rest is no part of any message."""
+
+    proposal: str
+    parties: int
+    policies: str = ""  # the folder with `party-N/party.yaml` of each party N
+
+    def party_config(self, party: int) -> str:
+        """The path of a party's policy; empty if there is none."""
+        return f"{self.policies}/party-{party}/party.yaml" if self.policies else ""
+
+
+@dataclass(frozen=True)
 class Handlers:
     """The two sides of every job, and the seconds that a party may take per answer."""
 
@@ -33,14 +48,18 @@ class Engine(ABC):
         job: str,
         parties: int,
         *,
+        proposal: str | None = None,
+        policies: str = "",
         sticky: bool = False,
         on_stage: StageCallback = ignore_stage,
     ) -> None:
         """Run a job with parties 0..`parties`-1 to its end. Several threads may run jobs at once.
 
         Args:
-            job: The text of the job.
+            job: The text of the job, for the server.
             parties: The number of parties.
+            proposal: The text that parties receive; the job's own text by default.
+            policies: The folder that holds `party-N/party.yaml` per party N.
             sticky: Answer each party in one worker only, as far as the engine has a choice.
             on_stage: Called with the index and the outcome of each stage that is complete, in the
                 thread that serves the stage.
@@ -48,10 +67,11 @@ class Engine(ABC):
         Raises:
             Exception: Whatever the server's side of the job raises.
         """
-        self._run(job, parties, sticky, on_stage)
+        nodes = NodeSetup(job if proposal is None else proposal, parties, policies)
+        self._run(job, nodes, sticky, on_stage)
 
     @abstractmethod
-    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
+    def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
         """See `run`."""
 
     @abstractmethod

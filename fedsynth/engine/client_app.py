@@ -2,7 +2,7 @@
 
 It runs unchanged on every grid of fedsynth, in Flower's simulation and on real nodes
 (`experiment.flower_apps` has the app that a FAB names). A party sends a `Release` made for it, or
-an error without private text.
+an error reply: a code (`core.errors.Refusal`) and, where one was written for the server, a text.
 """
 
 from __future__ import annotations
@@ -10,25 +10,36 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import (
     FAILED,
     REFUSED,
     decode_request,
     encode_release,
-    read_job,
+    read_proposal,
 )
 from fedsynth.engine.process_setup import prepare_worker
 
-Answer = Callable[[str, int, int, Request], Release]
-"""Answers a request: job text, party, stage, request."""
 
+@dataclass(frozen=True)
+class Node:
+    """One party, by the configuration of its own node: nothing in it comes from a message."""
+
+    party: int
+    party_config: str = ""  # the path of its `party.yaml`
+
+
+Answer = Callable[[str, Node, int, Request], Release]
+"""Answers a request: the text of the server's proposal, node, stage, request."""
+
+PARTY_CONFIG = "party-config"
 _PARTY_KEYS = ("partition-id", "partition_id")
 _log = logging.getLogger("fedsynth.party")
 
@@ -39,12 +50,9 @@ def _prepare_process() -> None:
 
 
 def make_client_app(answer: Answer, mods: Sequence[Mod] = ()) -> ClientApp:
-    """Return a ClientApp that answers requests with `answer(job, party, stage, request)`.
+    """Return a ClientApp that answers requests with `answer(proposal, node, stage, request)`.
 
-    An exception becomes an error reply. Its text is sent only if it was written for the server
-    (`UserError`, `BudgetExceeded`); otherwise the reply holds the exception's type alone, because
-    the text and the traceback of an unknown exception may hold private data. Those stay in the
-    party's log.
+    An exception becomes an error reply; see `error_reply`.
     """
     app = ClientApp(mods=list(mods))
 
@@ -63,16 +71,16 @@ def make_client_app(answer: Answer, mods: Sequence[Mod] = ()) -> ClientApp:
 
 
 def _identity(context: Context) -> RecordDict:
-    return RecordDict({"party": ConfigRecord({"party": party_of(context)})})
+    return RecordDict({"party": ConfigRecord({"party": node_of(context).party})})
 
 
 def _release(answer: Answer, message: Message, context: Context) -> RecordDict:
-    party = party_of(context)
+    node = node_of(context)
     request_id, request = decode_request(message.content)
-    release = answer(read_job(context.run_config), party, request_id.stage, request)
+    release = answer(read_proposal(context.run_config), node, request_id.stage, request)
     if type(release) is not Release:
         raise TypeError("a party may send a Release and nothing else")
-    if release.party != party:
+    if release.party != node.party:
         raise ValueError("a party may send its own releases only")
     return encode_release(release, request_id)
 
@@ -85,18 +93,48 @@ def _reply(message: Message, make: Callable[[], RecordDict]) -> Message:
 
 
 def error_reply(message: Message, error: Exception) -> Message:
-    """Return the reply for an exception inside a party, without private text."""
-    from fedsynth.privacy.ledger import BudgetExceeded
+    """Return the reply for an exception inside a party: a code, and a text only if it was written
+    for the server.
 
-    if isinstance(error, UserError | BudgetExceeded):
-        return Message(Error(REFUSED, str(error)), reply_to=message)
+    Type, text and traceback of any other exception may depend on records, and an error about a file
+    tells whether it exists. They stay in the party's log.
+    """
+    refused = refusal_of(error)
+    if refused is not None:
+        _log.warning("refused (%s): %s", refused.code, refused, exc_info=refused.__cause__)
+        return Message(Error(REFUSED, f"{refused.code}: {refused}"), reply_to=message)
     _log.error("a request failed inside the party", exc_info=error)
-    return Message(Error(FAILED, type(error).__name__), reply_to=message)
+    return Message(Error(FAILED, Refusal.INTERNAL.value), reply_to=message)
 
 
-def party_of(context: Context) -> int:
-    """The party of a node: its partition id."""
+def refusal_of(error: Exception) -> Refused | None:
+    """The refusal that an exception stands for; None for an error that no refusal foresees."""
+    from fedsynth.privacy.ledger import BudgetExceeded, LedgerDamaged
+    from fedsynth.privacy.secagg.client import OutOfTurn
+
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, BudgetExceeded):
+        return Refused(Refusal.BUDGET, str(error))
+    if isinstance(error, LedgerDamaged):
+        text = "this party's ledger is damaged or does not fit the request; its log has the reason."
+        refused = Refused(Refusal.LEDGER, text)
+        refused.__cause__ = error
+        return refused
+    if isinstance(error, OutOfTurn):
+        return Refused(Refusal.REQUEST, str(error))
+    return None
+
+
+def node_of(context: Context) -> Node:
+    """The node's own configuration: the party is its partition id.
+
+    Raises:
+        Refused: The node was started without a partition id.
+    """
     for key in _PARTY_KEYS:
         if key in context.node_config:
-            return int(context.node_config[key])
-    raise UserError("this node has no partition id; start it with --node-config 'partition-id=0'")
+            path = str(context.node_config.get(PARTY_CONFIG, ""))
+            return Node(int(context.node_config[key]), path)
+    text = "this node has no partition id; start it with --node-config 'partition-id=0'"
+    raise Refused(Refusal.POLICY, text)

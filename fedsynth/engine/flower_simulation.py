@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
-from flwr.app import Context, Message
+from flwr.app import Context, Message, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 
 from fedsynth.core.errors import UserError
-from fedsynth.engine.base import Handlers, SerialEngine
-from fedsynth.engine.client_app import make_client_app
+from fedsynth.engine.base import Handlers, NodeSetup, SerialEngine
+from fedsynth.engine.client_app import PARTY_CONFIG, make_client_app, node_of
 from fedsynth.engine.server_app import StageCallback, make_server_app
 
 
@@ -31,13 +31,14 @@ class FlowerEngine(SerialEngine):
         self.workers = workers
         self._resources = {"num_cpus": num_cpus, "num_gpus": num_gpus}
 
-    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
+    def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
         with self._turn:
-            config = WithConfig({"job": job, "parties": parties, "timeout": self._handlers.timeout})
+            timeout = self._handlers.timeout
+            config: UserConfig = {"job": job, "parties": nodes.parties, "timeout": timeout}
             simulate(
                 make_server_app(self._handlers.serve, on_stage),
-                make_client_app(self._handlers.answer, [config]),
-                parties,
+                make_client_app(self._handlers.answer, [WithNodeConfig(nodes)]),
+                nodes.parties,
                 config=config,
                 workers=self.workers,
                 **self._resources,
@@ -45,23 +46,27 @@ class FlowerEngine(SerialEngine):
 
 
 @dataclass(frozen=True)
-class WithConfig:
-    """A Flower mod that adds to the run's configuration.
+class WithNodeConfig:
+    """A Flower mod that gives a party the proposal and the configuration of its node.
 
-    A simulation that is started from Python has no other way to get one. Flower's own context is
+    A simulation that is started from Python has no other way to get them. Flower's own context is
     not changed."""
 
-    config: dict[str, bool | float | int | str]
+    nodes: NodeSetup
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle the message with the extended configuration."""
-        return call_next(message, self.extend(context))
+        extended = _with_run_config(context, {"proposal": self.nodes.proposal})
+        party_config = self.nodes.party_config(node_of(context).party)
+        extended.node_config = {**context.node_config, PARTY_CONFIG: party_config}
+        return call_next(message, extended)
 
-    def extend(self, context: Context) -> Context:
-        """A copy of the context with the extended configuration."""
-        extended = copy.copy(context)
-        extended.run_config = {**context.run_config, **self.config}
-        return extended
+
+def _with_run_config(context: Context, config: UserConfig) -> Context:
+    """A copy of the context with more entries in the run's configuration."""
+    extended = copy.copy(context)
+    extended.run_config = {**context.run_config, **config}
+    return extended
 
 
 def simulate(
@@ -69,7 +74,7 @@ def simulate(
     client_app: ClientApp,
     parties: int,
     *,
-    config: WithConfig,
+    config: UserConfig,
     workers: int,
     num_cpus: float,
     num_gpus: float,
@@ -93,7 +98,7 @@ def simulate(
     def main(grid: Grid, context: Context) -> None:
         unanswered = _count_unanswered(grid)
         try:
-            server_app(grid, config.extend(context))
+            server_app(grid, _with_run_config(context, config))
         except BaseException as error:
             failures.append(error)
         if failures or unanswered[0]:

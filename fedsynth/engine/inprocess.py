@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flwr.app import Message
 
-from fedsynth.engine.base import Handlers, SerialEngine
+from fedsynth.engine.base import Handlers, NodeSetup, SerialEngine
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.local_grid import LocalGrid, PartyHost, serve_on_grid
 from fedsynth.engine.server_app import StageCallback
@@ -22,8 +22,8 @@ class InProcessEngine(SerialEngine):
         super().__init__(handlers)
         self._host = PartyHost(make_client_app(handlers.answer))
 
-    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
-        grid = InProcessGrid(job, parties, self._host, self._turn)
+    def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
+        grid = InProcessGrid(job, nodes, self._host, self._turn)
         serve_on_grid(self._handlers, grid, on_stage)
 
 
@@ -33,8 +33,8 @@ class InProcessGrid(LocalGrid):
     Timeouts are not kept, because an answer that never ends cannot be interrupted here.
     """
 
-    def __init__(self, job: str, parties: int, host: PartyHost, turn: threading.RLock) -> None:
-        super().__init__(job, parties)
+    def __init__(self, job: str, nodes: NodeSetup, host: PartyHost, turn: threading.RLock) -> None:
+        super().__init__(job, nodes)
         self._host = host
         self._turn = turn
 
@@ -43,5 +43,5 @@ class InProcessGrid(LocalGrid):
         replies = []
         for message in messages:
             with self._turn:
-                replies.append(self._host.handle(self.job, self.parties, message))
+                replies.append(self._host.handle(self.nodes, message))
         return replies

@@ -13,8 +13,8 @@ from flwr.app import Context, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedsynth.engine.base import Handlers
-from fedsynth.engine.client_app import error_reply
+from fedsynth.engine.base import Handlers, NodeSetup
+from fedsynth.engine.client_app import PARTY_CONFIG, error_reply
 from fedsynth.engine.flower_compat import LOCAL_RUN, Run, identify_process, local_run, stamp
 from fedsynth.engine.server_app import StageCallback, make_server_app
 
@@ -36,34 +36,38 @@ class PartyHost:
 
     def __init__(self, app: ClientApp) -> None:
         self._app = app
-        self._contexts: dict[tuple[str, int], Context] = {}
+        self._contexts: dict[tuple[NodeSetup, int], Context] = {}
 
-    def handle(self, job: str, parties: int, message: Message) -> Message:
+    def handle(self, nodes: NodeSetup, message: Message) -> Message:
         """Return the reply of the party to which this message is addressed.
 
         An exception becomes an error reply without private text (`error_reply`)."""
-        context = self._context(job, parties, message.metadata.dst_node_id)
+        context = self._context(nodes, message.metadata.dst_node_id)
         try:
             return self._app(message, context)
         except Exception as error:
             return error_reply(message, error)
 
-    def _context(self, job: str, parties: int, node: int) -> Context:
-        context = self._contexts.get((job, node))
+    def _context(self, nodes: NodeSetup, node: int) -> Context:
+        context = self._contexts.get((nodes, node))
         if context is None:
-            node_config: UserConfig = {"partition-id": party_at(node), "num-partitions": parties}
-            context = Context(LOCAL_RUN, node, node_config, RecordDict(), {"job": job})
-            self._contexts[job, node] = context
+            party = party_at(node)
+            node_config: UserConfig = {"partition-id": party, "num-partitions": nodes.parties}
+            node_config[PARTY_CONFIG] = nodes.party_config(party)
+            run_config: UserConfig = {"proposal": nodes.proposal}
+            context = Context(LOCAL_RUN, node, node_config, RecordDict(), run_config)
+            self._contexts[nodes, node] = context
         return context
 
 
 class LocalGrid(Grid):
     """Nodes, ids and the two-step push and pull of a grid without a SuperLink."""
 
-    def __init__(self, job: str, parties: int) -> None:
+    def __init__(self, job: str, nodes: NodeSetup) -> None:
         identify_process()
         self.job = job
-        self.parties = parties
+        self.nodes = nodes
+        self.parties = nodes.parties
         self._run = local_run()
         self._waiting: dict[str, Message] = {}
 

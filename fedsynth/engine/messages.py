@@ -19,14 +19,14 @@ from typing import Any, TypeGuard
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused, UserError
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 
 ANSWER = "query.answer"
 PARTY_OF_NODE = "query.party"
 
-REFUSED = 1001  # the party refused; the reason is written for the server
-FAILED = 1002  # an error inside the party; the reason is the type of the exception
+REFUSED = 1001  # the party refused; the reason is a `Refusal` and a text written for the server
+FAILED = 1002  # an error inside the party; the reason is `Refusal.INTERNAL` and nothing else
 LATE = 1003  # the party did not answer in time; reported by the grid
 LOST = 1004  # the party's process died repeatedly; reported by the grid
 
@@ -41,10 +41,15 @@ _DTYPES: dict[str, torch.dtype] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _ENVELOPE, _ARRAYS, _SCALARS = "envelope", "arrays", "scalars"
 _INT64 = 2**63
+MAX_PROPOSAL = 200_000  # characters
 
 
 class PartyRefused(UserError):
-    """A party refused with a reason: its budget is spent, or the request is not valid."""
+    """A party refused, with a reason: its budget is spent, or the request is not valid."""
+
+    def __init__(self, text: str, code: Refusal = Refusal.INTERNAL) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class PartyFailed(Exception):
@@ -71,7 +76,7 @@ class BadReply(UserError):
     """A reply is not the requested release."""
 
 
-class BadRequest(UserError):
+class BadRequest(Refused):
     """A request does not have the form of this version of the apps."""
 
 
@@ -199,7 +204,7 @@ def decode_request(content: RecordDict) -> tuple[RequestId, Request]:
     try:
         request_id, _, arrays, scalars = _unpack(content)
     except ValueError as error:
-        raise BadRequest(f"the request cannot be read: {error}") from None
+        raise BadRequest(Refusal.REQUEST, f"the request cannot be read: {error}") from None
     return request_id, Request(request_id.kind, request_id.round, arrays, scalars)
 
 
@@ -226,8 +231,24 @@ def decode_release(content: RecordDict, party: int, request_id: RequestId) -> Re
     return Release(party, arrays, tuple(entries), scalars)
 
 
+def read_proposal(run_config: Mapping[str, object]) -> str:
+    """Return the text of the server's proposal in a run's configuration.
+
+    It is never the name of a file: a party that opened it would tell the server whether it exists.
+
+    Raises:
+        Refused: There is none, or it is too long to be one.
+    """
+    text = run_config.get("proposal", "")
+    if not isinstance(text, str) or not text:
+        raise Refused(Refusal.REQUEST, "the run has no proposal: run-config proposal=JSON.")
+    if len(text) > MAX_PROPOSAL:
+        raise Refused(Refusal.REQUEST, f"a proposal has {MAX_PROPOSAL:,} characters at most.")
+    return text
+
+
 def read_job(run_config: Mapping[str, object]) -> str:
-    """Return the job text of a run's configuration: JSON in `job`, or the path of a file."""
+    """Return the server's job text in its run's configuration: JSON in `job`, or a file's path."""
     job = str(run_config.get("job", "")).strip()
     if job.startswith("{"):
         return job

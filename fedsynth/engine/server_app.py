@@ -15,7 +15,7 @@ from typing import Protocol
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.engine.messages import (
@@ -183,7 +183,9 @@ def _content(reply: Message | None, sender: str, timeout: float) -> RecordDict:
     if not reply.has_error():
         return reply.content
     if reply.error.code == REFUSED:
-        raise PartyRefused(f"{sender} refused: {reply.error.reason}")
+        code, _, text = (reply.error.reason or "").partition(": ")
+        known = Refusal(code) if code in tuple(Refusal) else Refusal.INTERNAL
+        raise PartyRefused(f"{sender} refused ({known}): {text}", known)
     if reply.error.code == LATE:
         raise PartyTimeout(reply.error.reason or sender)
     if reply.error.code == LOST:

@@ -7,27 +7,25 @@ sessions behind them are imported with the first request, so that starting a nod
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.base import Engine
-from fedsynth.engine.client_app import make_client_app
+from fedsynth.engine.client_app import Node, make_client_app
 from fedsynth.engine.factory import open_engine
 from fedsynth.engine.server_app import Ask, StageCallback, make_server_app
 
-NODE_PLUGINS = "FEDSYNTH_NODE_PLUGINS"
-"""The environment variable of a real node with the plug-in files that it may import."""
+PARTY_VARIABLE = "FEDSYNTH_PARTY"
+"""The environment variable of a real node with the path of its `party.yaml`."""
 
 
-def answer_request(job: str, party: int, stage: int, request: Request) -> Release:
+def answer_request(proposal: str, node: Node, stage: int, request: Request) -> Release:
     """Answer one request inside a party; see `client_session`."""
     from fedsynth.experiment import client_session
 
-    return client_session.answer_request(job, party, stage, request)
+    return client_session.answer_request(proposal, node, stage, request)
 
 
 def serve_job(job: str, ask: Ask, on_stage: StageCallback) -> None:
@@ -45,16 +43,11 @@ def open_job_engine(name: str, **settings: Any) -> Iterator[Engine]:
         yield engine
 
 
-def answer_on_node(job: str, party: int, stage: int, request: Request) -> Release:
-    """Answer one request on a real node, which imports no code that a message names.
-
-    Raises:
-        UserError: The job names a plug-in file that the node was not started with.
-    """
-    named = set(json.loads(job).get("plugins") or ())
-    if named - set(filter(None, os.environ.get(NODE_PLUGINS, "").split(os.pathsep))):
-        raise UserError(f"this node was not started with the job's plug-ins ({NODE_PLUGINS}).")
-    return answer_request(job, party, stage, request)
+def answer_on_node(proposal: str, node: Node, stage: int, request: Request) -> Release:
+    """Answer one request on a real node, by the policy that its own configuration names:
+    `--node-config 'party-config="PATH"'`, or else the environment variable FEDSYNTH_PARTY."""
+    path = node.party_config or os.environ.get(PARTY_VARIABLE, "")
+    return answer_request(proposal, Node(node.party, path), stage, request)
 
 
 client_app = make_client_app(answer_on_node)

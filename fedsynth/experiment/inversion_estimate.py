@@ -20,6 +20,7 @@ from fedsynth.experiment.evaluate import released_so_far
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import dataset_info
+from fedsynth.experiment.simulated_parties import run_job
 
 REHEARSALS = {"upright": 0.0, "inverted": 1.0}  # with the share of inverted volunteers
 
@@ -88,7 +89,7 @@ def _rehearsal_edge(engine: Engine, job: Job, name: str) -> float:
     noise = None if job.noise_seed is None else key(job.noise_seed, "rehearsal", name) % 2**31
     rehearsal = replace(job, out=str(folder), noise_seed=noise)
     sticky = rehearsal.method_impl.keeps_state
-    engine.run(rehearsal.text(), rehearsal.scenario.parties, sticky=sticky)
+    run_job(engine, rehearsal, sticky=sticky)
     released = released_so_far(rehearsal, 0)
     if isinstance(released, ReleasedModel):
         raise ValueError("a rehearsal ended in a model, the release did not")

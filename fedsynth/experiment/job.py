@@ -1,9 +1,10 @@
-"""One job: one method at one budget and seed in one scenario, as text that is sent to parties."""
+"""One job: one method at one budget and seed in one scenario, as text."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.plugins import load_file
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
+from fedsynth.data.formats.npz import PREFIX
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import ScenarioConfig
@@ -30,7 +32,7 @@ from fedsynth.storage.run_directory import SERVER
 
 @dataclass(frozen=True)
 class Job:
-    """The complete description of a job for parties and server; nothing in it is private."""
+    """The complete description of a job, for the server; parties receive its proposal alone."""
 
     method: str
     settings: dict[str, Any]  # of the method
@@ -83,7 +85,21 @@ class Job:
 
     def plan(self, stage: int) -> Plan:
         """The public plan of one stage."""
-        return _plan(self, stage)
+        return _plan(self._planned, stage)
+
+    @functools.cached_property
+    def _planned(self) -> Job:
+        """A job with the same plans: seeds, folders and the side that plans make no difference."""
+        return Job(
+            self.method,
+            self.settings,
+            self.budget,
+            0,
+            self.scenario,
+            EvaluationConfig(),
+            "",
+            plugins=self.plugins,
+        )
 
     @functools.cached_property
     def plans(self) -> tuple[Plan, ...]:
@@ -101,13 +117,23 @@ class Job:
         for name in ("out", "evaluation", "secure_sum"):
             fields.pop(name)
         fields["scenario"].pop("data_dir")
+        fields["scenario"]["data"] = public_name(self.scenario.data)
         if paths := fields.pop("plugins"):
             fields["plugins"] = [load_file(path).digest for path in paths]
         return json.dumps(fields, sort_keys=True)
 
+    @functools.cached_property
+    def key(self) -> str:
+        """A digest of `identity`: the name of this job among all jobs of a party."""
+        return hashlib.sha256(self.identity.encode()).hexdigest()
+
     def party_folder(self, party: int) -> Path:
-        """The folder of a party: its ledger, its noise key and its unfinished work."""
+        """The folder of a simulated party: its policy, ledger, keys and unfinished work."""
         return Path(self.out) / "parties" / self.name / f"party-{party}"
+
+    def work_folder(self, folder: Path, stage: int) -> Path:
+        """The unfinished work of a party in a stage of this job, below the party's folder."""
+        return folder / f"job-{self.key[:12]}" / f"stage-{stage}"
 
     def server_folder(self) -> Path:
         """The folder of the server: its unfinished work and the results of evaluations."""
@@ -133,6 +159,11 @@ class Job:
     def paper_epsilon(self, event: DpEvent) -> float:
         """The epsilon of an event by the convention of the method's publication."""
         return epsilon(event, self.budget.delta, self.method_impl.paper_convention)
+
+
+def public_name(data: str) -> str:
+    """The name of a data set that a server may know: of arrays of one's own, not their folder."""
+    return Path(data.removeprefix(PREFIX)).stem if data.startswith(PREFIX) else data
 
 
 @functools.lru_cache(maxsize=256)

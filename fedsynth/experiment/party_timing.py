@@ -11,10 +11,13 @@ from pathlib import Path
 from fedsynth.experiment.job import Job
 from fedsynth.storage.files import atomic_write
 
+FILE = "seconds"
 
-def add_seconds(job: Job, party: int, stage: int, seconds: float) -> None:
-    """Add to the computing time of a party in a stage. Errors of the disk are ignored."""
-    path = _file(job, party, stage)
+
+def add_seconds(work: Path, seconds: float) -> None:
+    """Add to a party's computing time in the stage of this work folder. Errors of the disk are
+    ignored."""
+    path = work / FILE
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         before = float(path.read_text()) if path.exists() else 0.0
@@ -23,9 +26,6 @@ def add_seconds(job: Job, party: int, stage: int, seconds: float) -> None:
 
 def release_seconds(job: Job, stage: int) -> float:
     """The total computing time of all parties of a stage."""
-    files = [_file(job, share.party, stage) for share in job.plan(stage).parties]
+    folders = [job.party_folder(share.party) for share in job.plan(stage).parties]
+    files = [job.work_folder(folder, stage) / FILE for folder in folders]
     return sum(float(path.read_text()) for path in files if path.exists())
-
-
-def _file(job: Job, party: int, stage: int) -> Path:
-    return job.party_folder(party) / f"stage-{stage}" / "seconds"

@@ -32,6 +32,7 @@ from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_timing import release_seconds
 from fedsynth.experiment.progress import ProgressDisplay, read_progress
 from fedsynth.experiment.server_session import destroy_keys, dropout_notes
+from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
@@ -129,9 +130,9 @@ class Runner:
             self._changes.put(functools.partial(self._on_released, state, stage, is_model))
 
         state.release = self._pool.submit(
-            self.engine.run,
-            job.text(),
-            job.scenario.parties,
+            run_job,
+            self.engine,
+            job,
             sticky=job.method_impl.keeps_state,
             on_stage=on_stage,
         )

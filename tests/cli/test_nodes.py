@@ -19,12 +19,12 @@ def test_real_nodes_give_the_same_bits(local_stage, tmp_path):
     out, job = tmp_path / "out.json", tmp_path / "job.json"
     job.write_text(json.dumps({"seed": 1, "out": str(out)}))
     before = set(psutil.Process().children(recursive=True))
-    rehearse(job, 2, timeout=200, apps="nodes_apps")
+    rehearse(job, 2, proposal=job.read_text(), timeout=200, apps="nodes_apps")
     heard, error = json.loads(out.read_text())
     expected: list = []
     local_stage.play(lambda ask: expected.extend(ask([1, 0], 2, Request())), parties=2)
     assert heard == fakes.plain(expected)
-    assert error == "party 0 failed: ValueError; see its log"
+    assert error == "party 0 failed: internal; see its log"
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
@@ -50,6 +50,6 @@ def test_a_failed_run_is_an_error_with_flowers_words(tmp_path):
     sys.path.insert(0, str(tmp_path))
     try:
         with pytest.raises(UserError, match="finished:failed"):
-            rehearse(tmp_path / "job.json", 0, apps="broken_apps")
+            rehearse(tmp_path / "job.json", 0, proposal="{}", apps="broken_apps")
     finally:
         sys.path.remove(str(tmp_path))

@@ -16,11 +16,13 @@ import pytest
 import tiny_runs as tiny
 
 from fedsynth.core.messages import Release, Request
+from fedsynth.engine.client_app import Node
 from fedsynth.engine.messages import PartyLost, PartyTimeout
 from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.experiment import server_session
 from fedsynth.experiment.flower_apps import answer_request, open_job_engine, serve_job
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.proposal import read_proposal
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
@@ -172,14 +174,14 @@ def test_a_server_that_crashes_continues_without_the_dropped_parties(
     assert tiny.outputs(job.out) == tiny.outputs(whole.out)
 
 
-def mishap(text: str, party: int, stage: int, request: Request) -> Release:
+def mishap(text: str, node: Node, stage: int, request: Request) -> Release:
     """With seed 1: party 1 hangs from its second answer on, 3 kills its process at the third."""
-    if Job.parse(text).seed == 1:
-        if party == 1 and request.round >= 1:
+    if read_proposal(text).seed == 1:
+        if node.party == 1 and request.round >= 1:
             time.sleep(600)
-        if party == 3 and request.round >= 2:
+        if node.party == 3 and request.round >= 2:
             os.kill(os.getpid(), signal.SIGKILL)
-    return answer_request(text, party, stage, request)
+    return answer_request(text, node, stage, request)
 
 
 def test_killed_and_hung_parties_of_real_workers(tmp_path):

@@ -101,7 +101,7 @@ def test_three_engines_bit_identical(ray_stage, local_stage):
     *heard, job = json.loads(run_alone(_SIMULATION, 250))
     assert listen(ray_stage) == heard
     assert listen(local_stage) == heard
-    assert heard[-1] == "party 0 failed: ValueError; see its log"
+    assert heard[-1] == "party 0 failed: internal; see its log"
     assert job == 1024
 
 

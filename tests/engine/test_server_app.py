@@ -13,6 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
+from fedsynth.engine.client_app import Node
 from fedsynth.engine.messages import (
     BadReply,
     PartyFailed,
@@ -30,7 +31,7 @@ def test_answers_come_in_the_order_asked_whatever_order_replies_take():
     for who in ([0, 1, 2], [2, 0, 1], [1]):
         got = connections(shuffle).ask(who, 0, Request())
         assert [release.party for release in got] == who
-        assert fakes.same(got, [fakes.answer('{"seed": 1}', p, 0, Request()) for p in who])
+        assert fakes.same(got, [fakes.answer('{"seed": 1}', Node(p), 0, Request()) for p in who])
 
 
 def test_a_reply_to_an_earlier_question_is_refused():
@@ -139,5 +140,7 @@ def test_threads_may_ask_at_once(local_stage):
     assert sorted(results) == [0, 1, 2, 3]
     for stage, releases in results.items():
         for i, release in enumerate(releases):
-            expected = fakes.answer('{"seed": 1}', release.party, stage, Request(round=i // 2))
+            expected = fakes.answer(
+                '{"seed": 1}', Node(release.party), stage, Request(round=i // 2)
+            )
             assert torch.equal(release.arrays["sum"], expected.arrays["sum"])

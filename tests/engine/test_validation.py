@@ -11,6 +11,7 @@ import tiny_runs as tiny
 import torch
 
 from fedsynth.core.messages import Release, Request
+from fedsynth.engine.client_app import Node
 from fedsynth.engine.messages import BadReply
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.flower_apps import answer_request, open_job_engine
@@ -109,9 +110,9 @@ def test_a_run_ends_with_the_name_of_the_party_and_releases_nothing(
 ):
     job = tiny.tiny_job(name, tmp_path / "run", "together", changes)
 
-    def spoilt(text: str, party: int, stage: int, request: Request) -> Release:
-        release = answer_request(text, party, stage, request)
-        bad = party == 1 and request.round == (0 if name == "psg" else 1)
+    def spoilt(text: str, node: Node, stage: int, request: Request) -> Release:
+        release = answer_request(text, node, stage, request)
+        bad = node.party == 1 and request.round == (0 if name == "psg" else 1)
         return spoil(release) if bad else release
 
     with (

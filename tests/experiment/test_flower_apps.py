@@ -1,38 +1,27 @@
-"""The apps of real nodes: code is imported only if the node itself was started with it."""
+"""The apps of real nodes: the policy is that of the node's own configuration."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import Request
+from fedsynth.engine.client_app import Node
 from fedsynth.experiment import flower_apps
-from fedsynth.experiment.flower_apps import NODE_PLUGINS, answer_on_node
+from fedsynth.experiment.flower_apps import PARTY_VARIABLE, answer_on_node
 
 
-@pytest.fixture
-def answered(monkeypatch):
-    calls = []
-    monkeypatch.setattr(flower_apps, "answer_request", lambda *arguments: calls.append(arguments))
-    return calls
+def test_the_policy_is_that_of_the_node_or_else_of_its_environment(monkeypatch):
+    asked: list[Node] = []
+    monkeypatch.setattr(flower_apps, "answer_request", lambda _, node, *__: asked.append(node))
+    monkeypatch.setenv(PARTY_VARIABLE, "environment.yaml")
+    answer_on_node("{}", Node(3, "node.yaml"), 0, Request())
+    answer_on_node("{}", Node(4), 0, Request())
+    assert asked == [Node(3, "node.yaml"), Node(4, "environment.yaml")]
 
 
-def test_a_message_cannot_make_a_node_import_a_file(answered, monkeypatch, tmp_path):
-    job = json.dumps({"plugins": [str(tmp_path / "code.py")]})
-    monkeypatch.delenv(NODE_PLUGINS, raising=False)
-    with pytest.raises(UserError, match="not started with"):
-        answer_on_node(job, 0, 0, Request())
-    monkeypatch.setenv(NODE_PLUGINS, str(tmp_path / "other.py"))
-    with pytest.raises(UserError, match="not started with"):
-        answer_on_node(job, 0, 0, Request())
-    assert not answered
-
-
-def test_a_plugin_that_the_node_was_started_with_is_allowed(answered, monkeypatch, tmp_path):
-    job = json.dumps({"plugins": [str(tmp_path / "code.py")]})
-    monkeypatch.setenv(NODE_PLUGINS, str(tmp_path / "code.py"))
-    answer_on_node(job, 0, 0, Request())
-    answer_on_node(json.dumps({}), 1, 0, Request())
-    assert [arguments[1] for arguments in answered] == [0, 1]
+def test_a_node_without_a_policy_answers_nothing(monkeypatch):
+    monkeypatch.delenv(PARTY_VARIABLE, raising=False)
+    with pytest.raises(Refused, match="this node has no policy") as caught:
+        answer_on_node("{}", Node(0), 0, Request())
+    assert caught.value.code is Refusal.POLICY

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny_runs as tiny
 
-from fedsynth.engine.base import Engine
+from fedsynth.engine.base import Engine, NodeSetup
 from fedsynth.engine.server_app import StageCallback
 from fedsynth.experiment import runner as module
 from fedsynth.experiment.job import Job
@@ -30,9 +30,9 @@ class SlowEngine(Engine):
         self._engine, self._seconds = engine, seconds
         self.submitted = 0
 
-    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
+    def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
         time.sleep(self._seconds)
-        self._engine.run(job, parties, sticky=sticky, on_stage=on_stage)
+        self._engine._run(job, nodes, sticky, on_stage)
 
     def submit(self, function: Any, *arguments: Any) -> Future[Any]:
         self.submitted += 1

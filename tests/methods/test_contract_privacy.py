@@ -91,7 +91,9 @@ def test_a_party_with_a_smaller_budget_refuses_and_there_is_no_release(
         return real(path, **{**info, "budget": own if info["party"] == 1 else job.budget})
 
     monkeypatch.setattr(client_session, "Ledger", frugal)
-    with pytest.raises(PartyRefused, match=r"party 1 refused: party 1 refuses: .* of 1 at delta"):
+    with pytest.raises(
+        PartyRefused, match=r"party 1 refused \(budget\): party 1 refuses: .* of 1 at delta"
+    ):
         tiny.release(job, here)
     spent = total(read_entries(job.party_folder(1) / "ledger.jsonl"))
     assert epsilon(spent, own.delta, own.accounting) <= own.epsilon * (1 + SLACK)

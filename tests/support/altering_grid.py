@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import fakes
 from flwr.app import Message
 
+from fedsynth.engine.base import NodeSetup
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.inprocess import InProcessGrid
 from fedsynth.engine.local_grid import PartyHost
@@ -21,7 +22,7 @@ class AlteringGrid(InProcessGrid):
         self, job: str, parties: int, alter: Callable[[list[Message]], list[Message]]
     ) -> None:
         host = PartyHost(make_client_app(fakes.answer))
-        super().__init__(job, parties, host, threading.RLock())
+        super().__init__(job, NodeSetup(job, parties), host, threading.RLock())
         self._alter = alter
         self.sent: list[Message] = []
 

@@ -14,17 +14,18 @@ from typing import Any
 
 import torch
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.randomness import numpy_generator, torch_generator
 from fedsynth.engine.base import Engine
+from fedsynth.engine.client_app import Node
 from fedsynth.engine.factory import open_engine
 from fedsynth.engine.server_app import Ask, StageCallback
 
 
-def answer(job: str, party: int, stage: int, request: Request) -> Release:
+def answer(proposal: str, node: Node, stage: int, request: Request) -> Release:
     """Noise keyed by job, party, stage and round, added to the server's arrays; or a fault."""
-    options = json.loads(job)
+    options, party = json.loads(proposal), node.party
     if (instead := _mishap(options, party)) is not None:
         return instead
     if request.kind == "reveal":
@@ -65,7 +66,7 @@ def _mishap(options: dict, party: int) -> Any:
     elif what == "secret":
         raise ValueError("patient 4711 has the value 0.25")
     elif what == "no":
-        raise UserError("the budget of this party is spent")
+        raise Refused(Refusal.BUDGET, "the budget of this party is spent")
     elif what == "no release":
         return {"sum": torch.zeros(3)}
     elif what == "of another":

@@ -9,13 +9,17 @@ from typing import Any
 
 from fedsynth.cli.progress import Progress
 from fedsynth.core.enums import DataKind
+from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
+from fedsynth.engine.client_app import Node
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import client_session
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.proposal import proposal_text
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
+from fedsynth.experiment.simulated_parties import run_job, write_policies
 from fedsynth.experiment.stage_extension import StageExtension
 from fedsynth.methods.method import Method
 from fedsynth.methods.registry import all_methods, method
@@ -100,12 +104,12 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 # 400 training records: two parties in turn with five classes each, three parties together with all
 # classes each, and two parties together with a table.
 SCENARIOS = {
-    "in_turn": ScenarioConfig(data="shapes", parties=2, holdout=1600),
+    "in_turn": ScenarioConfig(data="shapes", parties=2, holdout=1600.0),
     "together": ScenarioConfig(
-        data="shapes", partition="iid", parties=3, stages="together", holdout=1600
+        data="shapes", partition="iid", parties=3, stages="together", holdout=1600.0
     ),
     "table": ScenarioConfig(
-        data="made_table", partition="iid", parties=2, stages="together", holdout=1600
+        data="made_table", partition="iid", parties=2, stages="together", holdout=1600.0
     ),
 }
 DATA_KINDS = {"in_turn": DataKind.IMAGE, "together": DataKind.IMAGE, "table": DataKind.TABLE}
@@ -169,7 +173,13 @@ def release(job: Job, engine: Engine) -> None:
     """Make all releases of a job, with nothing cached from earlier jobs."""
     forget()
     RunDirectory.create(job.out) if not Path(job.out).exists() else None
-    engine.run(job.text(), job.scenario.parties)
+    run_job(engine, job)
+
+
+def answer(job: Job, party: int, stage: int, request: Request) -> Release:
+    """The answer of one simulated party in this process."""
+    node = Node(party, f"{write_policies(job)}/party-{party}/party.yaml")
+    return client_session.answer_request(proposal_text(job), node, stage, request)
 
 
 def release_and_judge(

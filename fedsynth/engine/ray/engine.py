@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fedsynth.engine.base import Engine, Handlers
+from fedsynth.engine.base import Engine, Handlers, NodeSetup
 from fedsynth.engine.local_grid import serve_on_grid
 from fedsynth.engine.messages import PartyFailed
 from fedsynth.engine.ray.cluster import RaySession
@@ -42,8 +42,8 @@ class RayEngine(Engine):
             self._session.close()
             raise
 
-    def _run(self, job: str, parties: int, sticky: bool, on_stage: StageCallback) -> None:
-        grid = RayGrid(job, parties, self._pool, sticky or self._sticky)
+    def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
+        grid = RayGrid(job, nodes, self._pool, sticky or self._sticky)
         try:
             with self._pool.running_job():
                 serve_on_grid(self._handlers, grid, on_stage)

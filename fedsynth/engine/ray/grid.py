@@ -14,6 +14,7 @@ import numpy as np
 import ray
 from flwr.app import Error, Message
 
+from fedsynth.engine.base import NodeSetup
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.local_grid import LocalGrid, PartyHost, party_at
 from fedsynth.engine.messages import LATE, LOST, PartyLost, PartyTimeout
@@ -55,13 +56,13 @@ class RayWorker:
         position, begun = self._current or (0, time.monotonic())
         return position, time.monotonic() - begun
 
-    def answer(self, job: str, parties: int, block: Any) -> Any:
+    def answer(self, nodes: NodeSetup, block: Any) -> Any:
         """Return the replies to a batch of messages, in order."""
         self._check_start()
         replies = []
         for position, message in enumerate(_unpack(block)):
             self._current = (position, time.monotonic())
-            replies.append(self._host.handle(job, parties, message))
+            replies.append(self._host.handle(nodes, message))
         self._current = None
         return _pack(replies)
 
@@ -126,8 +127,8 @@ class RayGrid(LocalGrid):
 
     Party p prefers worker p modulo the number of workers, which has its data cached."""
 
-    def __init__(self, job: str, parties: int, pool: RayPool, sticky: bool = False) -> None:
-        super().__init__(job, parties)
+    def __init__(self, job: str, nodes: NodeSetup, pool: RayPool, sticky: bool = False) -> None:
+        super().__init__(job, nodes)
         self._pool = pool
         self._sticky = sticky
 
@@ -172,7 +173,7 @@ class RayGrid(LocalGrid):
         calls = []
         for preferred, batch in batches:
             parties = tuple(party_at(m.metadata.dst_node_id) for m in batch)
-            arguments = (self.job, self.parties, _pack(batch))
+            arguments = (self.nodes, _pack(batch))
             call = PendingCall("answer", arguments, parties, preferred, self._sticky, deaths)
             pending[call.result] = (call, batch)
             calls.append(call)

@@ -23,7 +23,7 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.enums import Accounting, Relation
 from fedsynth.core.errors import unknown
-from fedsynth.privacy.accounting import pld
+from fedsynth.privacy.accounting import pld, rdp
 from fedsynth.privacy.accounting.gdp import check_delta, gdp_delta, gdp_epsilon
 from fedsynth.privacy.accounting.rdp import CONVENTIONS, renyi_epsilon
 from fedsynth.privacy.accounting.spending import Change, Spending, changes, key, spendings
@@ -83,6 +83,36 @@ def gaussian_mu_of(event: DpEvent, relation: str = Relation.ADD_REMOVE) -> float
     if any(way.disclosed or _sampled(way) for way in ways):
         return None
     return math.sqrt(max(way.mu2 for way in ways))
+
+
+def renyi_divergence(event: DpEvent, order: float, relation: str = Relation.ADD_REMOVE) -> float:
+    """The event's Renyi divergence of one order; infinite for a disclosure.
+
+    Args:
+        event: A tree from the constructors of `accounting.events`.
+        order: The order, above 1.
+        relation: The neighbouring relation.
+
+    Raises:
+        UserError: The event samples without replacement.
+    """
+    return _renyi_divergence(key(event), float(order), str(relation))
+
+
+@lru_cache(maxsize=4096)
+def _renyi_divergence(text: str, order: float, relation: str) -> float:
+    ways = _ways(text, relation)
+    if any(way.disclosed for way in ways):
+        return math.inf
+    found = [0.0]
+    for way in ways:
+        if isinstance(way, Spending):
+            found.append(rdp.renyi_divergence(way.mu2, way.sampled, order))
+        else:
+            moved = way.removed.sampled + way.added.sampled
+            replaced = way.replaced.sampled
+            found.append(rdp.renyi_divergence(way.mu2, moved, order, replaced=replaced))
+    return max(found)
 
 
 def cross_check(event: DpEvent, delta: float) -> dict[str, float]:

@@ -102,6 +102,28 @@ def renyi_epsilon(
     return max(float(np.min(found)), 0.0)
 
 
+def renyi_divergence(
+    mu2: float,
+    sampled: Mapping[Sampled, int],
+    order: float,
+    *,
+    replaced: Mapping[Sampled, int] | None = None,
+) -> float:
+    """The Renyi divergence of one order; arguments as for `renyi_epsilon`."""
+    usable = CONVENTIONS["rdp"]
+    divergence = order * mu2 / 2
+    for (kind, q, sigma), n in sampled.items():
+        _check_kind(kind, usable)
+        divergence += n * float(_sampled_renyi(kind, q, sigma, (order,))[0])
+    for (kind, q, sigma), n in (replaced or {}).items():
+        _check_kind(kind, usable)
+        bound = 2 * order / sigma**2
+        if order <= MAX_REPLACED_ORDER:
+            bound = float(_replaced_renyi(q, sigma, (order,))[0])
+        divergence += n * bound
+    return divergence
+
+
 def _check_kind(kind: str, convention: Convention) -> None:
     if kind == "without_replacement" and not convention.without_replacement:
         raise UserError(WITHOUT_REPLACEMENT)

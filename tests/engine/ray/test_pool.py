@@ -13,6 +13,7 @@ import pytest
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
+from fedsynth.engine.base import NodeSetup
 from fedsynth.engine.messages import PartyFailed, PartyLost, PartyRefused, PartyTimeout
 from fedsynth.engine.ray.grid import RayGrid
 from fedsynth.experiment.flower_apps import open_job_engine
@@ -52,9 +53,9 @@ def test_bit_identical_to_one_process(ray_stage, local_stage, parties, size):
 
 def test_errors_of_parties_arrive_as_in_one_process(ray_stage):
     """Text of refusals, only types of everything else; the engine goes on afterwards."""
-    with pytest.raises(PartyRefused, match="party 2 refused: the budget"):
+    with pytest.raises(PartyRefused, match=r"party 2 refused \(budget\): the budget"):
         ray_stage.ask_all([0, 2], mishap={"2": "no"})
-    with pytest.raises(PartyFailed, match="party 1 failed: ValueError;") as caught:
+    with pytest.raises(PartyFailed, match="party 1 failed: internal;") as caught:
         ray_stage.ask_all([0, 1], mishap={"1": "secret"})
     assert "4711" not in str(caught.value)
     assert len(ray_stage.ask_all([0, 1], rounds=1)) == 2
@@ -204,7 +205,7 @@ def test_batches_are_at_home_and_even(ray_stage):
 
         from fedsynth.engine.local_grid import node_of, party_at
 
-        grid = RayGrid("{}", 100, pool, sticky)
+        grid = RayGrid("{}", NodeSetup("{}", 100), pool, sticky)
         messages = [
             Message(RecordDict(), dst_node_id=node_of(p), message_type="query") for p in parties
         ]

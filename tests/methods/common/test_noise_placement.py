@@ -207,7 +207,7 @@ def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
     job = dataclasses.replace(job, secure_sum="secagg")
     made: list[Release] = []
     sent: list[Release] = []
-    real = client_session._method_answer
+    real = client_session._answer
 
     def overheard(*arguments: Any) -> Release:
         made.append(real(*arguments))
@@ -217,7 +217,7 @@ def test_no_masked_message_is_the_answer(tmp_path, monkeypatch):
         sent.append(client_session.answer_request(*arguments))
         return sent[-1]
 
-    monkeypatch.setattr(client_session, "_method_answer", overheard)
+    monkeypatch.setattr(client_session, "_answer", overheard)
     with open_job_engine("inprocess", answer=answer) as engine:
         tiny.release(job, engine)
     assert len(made) == 3

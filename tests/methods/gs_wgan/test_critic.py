@@ -11,7 +11,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
-from fedsynth.experiment import client_session, server_session
+from fedsynth.experiment import server_session
 from fedsynth.methods.common.generator_release import state_vector
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import new_generator
@@ -31,7 +31,7 @@ def job(tmp_path):
 def ask(job, party: int, request: Request):
     """The answer to one request by a freshly started process."""
     tiny.forget()
-    return client_session.answer_request(job.text(), party, 0, request)
+    return tiny.answer(job, party, 0, request)
 
 
 def turn_request(job, number: int, seed: int = 0) -> Request:
@@ -48,7 +48,7 @@ def rounds_of(job, party: int) -> list[int]:
 
 
 def critics(job, party: int) -> Path:
-    return job.party_folder(party) / "stage-0" / "critics"
+    return job.work_folder(job.party_folder(party), 0) / "critics"
 
 
 def test_a_repeated_request_gets_the_same_gradients_after_later_turns(job):
