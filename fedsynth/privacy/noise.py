@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from filelock import FileLock
 
 from fedsynth.core.errors import UserError
+from fedsynth.privacy.poisson_sampling import poisson_sample
 from fedsynth.privacy.rounded_gaussian import rounded_gaussian
 from fedsynth.storage.files import atomic_write
 
@@ -71,13 +71,8 @@ class NoiseStream:
         return rounded_gaussian(self.words, further_words, n, scale)
 
     def poisson_sample(self, records: int, sampling_rate: float) -> torch.Tensor:
-        """Indices of a Poisson sample: each record enters independently.
-
-        The probability is `sampling_rate`, up to 2^-64."""
-        if sampling_rate >= 1.0:
-            return torch.arange(records)
-        threshold = np.uint64(math.ldexp(sampling_rate, 64))
-        return torch.from_numpy(np.flatnonzero(self.words(records) < threshold))
+        """Indices of a Poisson sample: see `privacy.poisson_sampling`."""
+        return poisson_sample(self.words, records, sampling_rate)
 
 
 Streams = Callable[..., NoiseStream]

@@ -74,25 +74,6 @@ def test_two_draws_of_one_stream_ask_for_different_further_digits(monkeypatch):
     assert len(set(asked[0])) == 4
 
 
-def test_poisson_samples_have_the_rate_and_draw_records_independently():
-    rate, records, draws = 0.1, 500, 2000
-    hits = np.zeros(records)
-    sizes = []
-    for i in range(draws):
-        sample = KEY.stream("poisson", i).poisson_sample(records, rate).numpy()
-        hits[sample] += 1
-        sizes.append(len(sample))
-    assert np.mean(sizes) == pytest.approx(records * rate, rel=0.02)
-    assert np.var(sizes) == pytest.approx(records * rate * (1 - rate), rel=0.15)
-    expected = draws * rate
-    assert stats.chisquare(hits, np.full(records, hits.mean())).pvalue > 1e-4
-    assert abs(hits.mean() - expected) < 5 * np.sqrt(expected)
-
-
-def test_rate_one_takes_everybody():
-    assert KEY.stream("all").poisson_sample(5, 1.0).tolist() == [0, 1, 2, 3, 4]
-
-
 def test_a_system_key_is_kept_for_its_owner_alone(tmp_path):
     first = NoiseKey.of_owner(tmp_path / "home", "party 0", None)
     again = NoiseKey.of_owner(tmp_path / "home", "party 0", None)
