@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from fedsynth import methods
+from fedsynth.cli.listing import print_topic
 from fedsynth.cli.run import main
 from fedsynth.core import plugins
 from fedsynth.core.outcomes import SyntheticSet
@@ -215,6 +216,13 @@ def test_a_plugin_runs_on_every_engine_and_resumes(plugin, tmp_path, monkeypatch
     monkeypatch.chdir("/")
     assert main(["--resume", str(tmp_path / "ray"), "engine=inprocess", "--quiet"]) == 0
     assert tiny.outputs(tmp_path / "ray") == same[0]
+
+
+def test_help_on_a_method_of_a_plugin(plugin, capsys):
+    assert print_topic(["mean_image", f"plugin={plugin}"]) == 0
+    assert "mean_image.sampling_rate=1.0" in capsys.readouterr().out
+    assert print_topic(["mean_image", "plugin=no_such_file.py"]) == 2
+    assert "plugin=no_such_file.py cannot be loaded" in capsys.readouterr().err
 
 
 def test_a_plugin_that_moved_is_named_on_resume(plugin, capsys):

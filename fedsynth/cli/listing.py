@@ -80,17 +80,25 @@ def print_catalogue(words: Sequence[str]) -> int:
         if kind not in CATALOGUE:
             print(f"error: {unknown('kind', kind, CATALOGUE)}", file=sys.stderr)
             return 2
-    for path in (path for word in words if word not in kinds for path in word[7:].split(",")):
+    for path in _plugin_paths(words):
         with contextlib.suppress(UserError):  # listed as broken
             load_plugins([path])
     print(catalogue(kinds or tuple(CATALOGUE)))
     return 0
 
 
+def _plugin_paths(words: Sequence[str]) -> list[str]:
+    """The paths in words of the form `plugin=PATH,PATH`."""
+    given = [word.removeprefix("plugin=") for word in words if word.startswith("plugin=")]
+    return [path for paths in given for path in paths.split(",")]
+
+
 def print_topic(words: Sequence[str]) -> int:
-    """The command `fedsynth help TOPIC`; returns the exit code."""
+    """The command `fedsynth help TOPIC [plugin=PATH,PATH]`; returns the exit code."""
+    topics = [word for word in words if not word.startswith("plugin=")]
     try:
-        print(topic(words[0]))
+        load_plugins(_plugin_paths(words))
+        print("\n\n".join(topic(name) for name in topics))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

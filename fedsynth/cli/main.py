@@ -155,18 +155,23 @@ def list_(words: tuple[str, ...]) -> None:
         _exit("fedsynth.cli.listing", words, "print_catalogue")
 
 
-@app.command("help")
-@click.argument("topic", required=False)
-def help_(topic: str | None) -> None:
+@app.command("help", context_settings=WORDS)
+@_words()
+def help_(words: tuple[str, ...]) -> None:
     """Explain a topic.
+
+    \b
+    fedsynth help [TOPIC] [plugin=PATH,PATH]
 
     TOPIC is a method, a key, run, scenario, evaluation, or keys for all of them.
     """
-    if topic is None:
+    if {"-h", "--help"} & set(words):
+        click.echo(click.get_current_context().get_help())
+    elif not words:
         context = click.get_current_context()
         click.echo((context.parent or context).get_help())
     else:
-        _exit("fedsynth.cli.listing", [topic], "print_topic")
+        _exit("fedsynth.cli.listing", words, "print_topic")
 
 
 @app.command(context_settings=WORDS)
