@@ -69,41 +69,22 @@ def our_step(width: int) -> Callable[[int], None]:
     """One iteration inside a party."""
     from functools import partial
 
-    from fedsynth.core.plan import PartyPlan
-    from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
+    from unlimited_guard import unlimited_guard
+
+    from fedsynth.core.types import DatasetInfo, PartyInfo
     from fedsynth.data.records import Records
     from fedsynth.methods.common.poisson_plan import class_rates, expected_records
     from fedsynth.methods.dpdc.distribution_matching import CondensedImages
     from fedsynth.methods.dpdc.ndpdc import NDPDCConfig
     from fedsynth.privacy.accounting.events import gaussian, poisson
-    from fedsynth.privacy.guard import Guard
-    from fedsynth.privacy.ledger import Ledger
     from fedsynth.privacy.mechanisms.sums import ClassSums
-    from fedsynth.privacy.noise import NoiseKey
     from fedsynth.privacy.party_data import PartyData
-    from fedsynth.privacy.party_key import PartyKey
 
     records = Records(*_records())
     info = PartyInfo(0, RECORDS, dict.fromkeys(range(CLASSES), RECORDS // CLASSES))
     cfg = NDPDCConfig(width=width, spc=SPC, group=GROUP)
     home = Path(tempfile.mkdtemp())
-    key = NoiseKey.from_seed(0, "party 0")
-    free = Budget(float("inf"), 1e-5)
-    guard = Guard(
-        plan=PartyPlan(0, RECORDS, gaussian(NOISE)),
-        stage=0,
-        ledger=Ledger(
-            home / "ledger.jsonl",
-            job="benchmark",
-            party=0,
-            budget=free,
-            noise_key=key,
-            party_key=PartyKey.of_owner(home, "party 0", 0),
-        ),
-        key=key,
-        request_digest="benchmark",
-        data_fingerprint="benchmark",
-    )
+    guard = unlimited_guard(home, RECORDS, NOISE)
     private = PartyData(records, info, work_dir=home, fingerprint="benchmark")
     rates = class_rates(GROUP, info)
     data = DatasetInfo("mnist", (1, 28, 28), CLASSES, (0.1307,), (0.3081,))

@@ -26,26 +26,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from unlimited_guard import KEY, unlimited_guard
 
-from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data.records import Records
 from fedsynth.engine.process_setup import pin_threads, tune_malloc
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy import guard as guard_module
-from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.grid import noised
-from fedsynth.privacy.guard import Guard
-from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
-from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_data import PartyData
-from fedsynth.privacy.party_key import PartyKey
 
 MILLION_MS, STEP_RATIO, RELEASE_RATIO = 40.0, 1.10, 1.05  # the targets
 EXACT, PLAIN, NONE = "exact", "plain float", "no noise"
 WAYS = (EXACT, PLAIN, NONE)
-KEY = NoiseKey.from_seed(0, "benchmark")
 CONVNET = DatasetInfo("benchmark", (1, 28, 28), 10, (0.5,), (0.5,))
 
 
@@ -142,7 +136,7 @@ def step(width: int, repeats: int) -> bool:
             work_dir=folder / "work",
             fingerprint="benchmark",
         )
-        guard = fresh_guard(folder)
+        guard = unlimited_guard(folder, 256, 1.0)
         calls = iter(range(10**6))
         with guard.reserve(mechanism.event(Budget(1, 1e-5).unit), 10**6):
 
@@ -154,26 +148,6 @@ def step(width: int, repeats: int) -> bool:
     text = ", ".join(f"{way} {milliseconds:.1f} ms" for way, milliseconds in times.items())
     print(f"dp_sgd step, width {width}: {text}")
     return verdict("exact to plain float is", times[EXACT] / times[PLAIN], STEP_RATIO)
-
-
-def fresh_guard(folder: Path) -> Guard:
-    """A guard without a limit."""
-    free = Budget(float("inf"), 1e-5)
-    return Guard(
-        plan=PartyPlan(0, 256, gaussian(1.0)),
-        stage=0,
-        ledger=Ledger(
-            folder / "ledger.jsonl",
-            job="benchmark",
-            party=0,
-            budget=free,
-            noise_key=KEY,
-            party_key=PartyKey.of_owner(folder, "party 0", 0),
-        ),
-        key=KEY,
-        request_digest="benchmark",
-        data_fingerprint="benchmark",
-    )
 
 
 def releases(repeats: int) -> bool:

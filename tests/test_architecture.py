@@ -130,6 +130,13 @@ def test_every_place_that_a_page_names_exists(page):
     assert not {path for path in named - EXAMPLES if not exists(path)}
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_every_file_that_a_page_links_exists(page):
+    """The documentation's own build checks `docs` and not these."""
+    links = re.findall(r"\]\(([^)#:\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
 def test_the_table_of_places_is_read():
     """The pattern finds every row of "Where to look"."""
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")

@@ -16,22 +16,14 @@ from fedsynth.report.reproduction.coverage import (
     recipe_coverage,
     table_folder,
 )
-from fedsynth.report.reproduction.recipes import Recipe, Status, all_recipes
+from fedsynth.report.reproduction.recipes import CELL_KEYS, Recipe, Status, all_recipes
 from fedsynth.storage.files import make_directories, write_file
 
 PAGE, COVERAGE = "README.md", "coverage.csv"
 COLUMNS = (
     "paper",
     "table",
-    "data",
-    "method",
-    "printed_method",
-    "setting",
-    "epsilon",
-    "spc",
-    "classifier",
-    "protocol",
-    "metric",
+    *CELL_KEYS,
     "printed",
     "printed_deviation",
     "ours",
