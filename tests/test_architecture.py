@@ -27,6 +27,7 @@ CROSS_CUTTING = {
     "methods/test_missing_classes.py": "every method with parties that lack classes",
     "methods/test_published_defaults.py": "the defaults of all published methods",
     "methods/dpdc/test_ndpdc_tables.py": "ndpdc and its features on tables",
+    "privacy/test_fuzz_files.py": "damaged files of every kind",
     "privacy/test_summation_order.py": "every mechanism that adds up records",
     "privacy/accounting/test_published_epsilons.py": "published epsilons, over all conventions",
 }

@@ -68,5 +68,5 @@ def _content_hash(kind: tuple[object, ...], scalars: Scalars, arrays: Arrays) ->
     for name, value in sorted(arrays.items()):
         raw = value.detach().cpu().contiguous()
         sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
-        sha.update(raw.numpy().tobytes())
+        sha.update(raw.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()

@@ -242,7 +242,7 @@ class Runner:
         self.run.add_metrics(keyed(job, stage, rows))
         seconds = sum(result.seconds for result in results) + (quality.seconds if quality else 0)
         timings = {
-            "seconds_release": release_seconds(job, stage),
+            "seconds_release": round(release_seconds(job, stage), 1),
             "seconds_evaluation": seconds,
         }
         self.run.add_timings(keyed(job, stage, timings))

@@ -28,7 +28,7 @@ _SUM = hashlib.sha256().digest_size
 
 
 class DamagedState(ValueError):
-    """A state file whose content is not what was written."""
+    """A state file whose content is not what `write_state` writes."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,11 @@ def _parsed(content: memoryview, *, copy: bool) -> Any:
         raise DamagedState("its checksum does not match")
     length = int.from_bytes(body[len(_MAGIC) : len(_MAGIC) + 8], "little")
     offset = len(_MAGIC) + 8
-    tree = json.loads(bytes(body[offset : offset + length]))
-    return _decoded(tree, _Tensors(content, _aligned(offset + length), copy))
+    try:
+        tree = json.loads(bytes(body[offset : offset + length]))
+        return _decoded(tree, _Tensors(content, _aligned(offset + length), copy))
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError) as error:
+        raise DamagedState("it holds what is never written") from error
 
 
 def _aligned(offset: int) -> int:

@@ -39,3 +39,10 @@ def test_a_release_of_something_else_is_no_set():
     release = Release(0, {"sum": torch.zeros(1)}, ("entry",))
     with pytest.raises(ValueError, match="the arrays sum are not a synthetic set"):
         release.synthetic_set()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.int64])
+def test_every_type_that_a_message_carries_has_a_digest(dtype):
+    for value in (torch.ones(2, 3), torch.ones(()), torch.zeros(0, 2)):
+        one, other = (Request(arrays={"a": v.to(dtype)}) for v in (value, 1 - value))
+        assert (one.digest() == other.digest()) == (value.numel() == 0)

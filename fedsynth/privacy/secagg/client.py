@@ -18,12 +18,13 @@ the sum over all parties that answered, and no sum of fewer than the party's `at
 unmasks one request for one set of parties only, so that two sums never differ by one party. What
 the server proposes is checked: the threshold against what the party's plan counts on and against
 half of its neighbours, the parties of a sum against those of the plan.
-Assumption: the server follows the protocol. Keys pass through it and are not certified, so that a
-server that replaces them by its own is not defended against.
+Assumption: the server follows the protocol. Keys pass through it; a server that replaces them by
+its own is found only by parties that know each other's party keys (`secagg.certification`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -113,7 +114,9 @@ class SecAggClient:
                 f"a threshold of {threshold} shares is too low: at least {least} for a sum of "
                 f"{at_least} or more parties"
             )
-        memory = self._read()
+        memory = None
+        with contextlib.suppress(OutOfTurn):  # damaged: a new session begins
+            memory = self._read()
         if memory is None or memory.session != self._session:
             pairs = [private_key_to_bytes(generate_key_pairs()[0]).hex() for _ in range(2)]
             memory = _Memory(self._session, question, threshold, (pairs[0], pairs[1]))
@@ -243,7 +246,7 @@ class SecAggClient:
         """Bind this request to this set of parties, on disk, before anything is unmasked."""
         path = self._folder / f"summed-{question[:32]}.checkpoint"
         if path.exists():
-            if json.loads(path.read_text(encoding="utf-8")) != answered:
+            if path.read_bytes() != json.dumps(answered).encode():
                 raise OutOfTurn("this question was answered in a sum over other parties before")
             return
         with disk_errors(path):
@@ -267,11 +270,14 @@ class SecAggClient:
     def _read(self) -> _Memory | None:
         if not self._path.exists():
             return None
-        fields = json.loads(self._path.read_text(encoding="utf-8"))
-        fields["private"] = tuple(fields["private"])
-        fields["public"] = {k: tuple(v) for k, v in fields["public"].items()}
-        fields["shares"] = {k: tuple(v) for k, v in fields["shares"].items()}
-        return _Memory(**fields)
+        try:
+            fields = json.loads(self._path.read_bytes())
+            fields["private"] = tuple(fields["private"])
+            fields["public"] = {k: tuple(v) for k, v in fields["public"].items()}
+            fields["shares"] = {k: tuple(v) for k, v in fields["shares"].items()}
+            return _Memory(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise OutOfTurn("what this party kept of the sum is damaged: begin it again") from error
 
     def _write(self, memory: _Memory) -> None:
         with disk_errors(self._path):

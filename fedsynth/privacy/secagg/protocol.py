@@ -16,6 +16,7 @@ import torch
 
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.randomness import numpy_generator
+from fedsynth.privacy.secagg.certification import Certification
 from fedsynth.privacy.secagg.masking import OutOfTurn
 
 SETUP, SHARE, COLLECT, UNMASK = (
@@ -24,6 +25,7 @@ SETUP, SHARE, COLLECT, UNMASK = (
 STAGES = (SETUP, SHARE, COLLECT, UNMASK)
 _INNER = "asked/"  # before the names of the question's own arrays and scalars
 _KINDS = ("first key", "second key")
+_SIGNATURE = "signature"
 
 AskEach = Callable[[Mapping[int, Request]], list[Release]]  # releases of the parties left
 
@@ -66,6 +68,7 @@ def secure_sum(
 
     answers = stage(SETUP, {p: {} for p in parties}, {"threshold": near.threshold})
     public = {a.party: (_bytes(a.arrays[_KINDS[0]]), _bytes(a.arrays[_KINDS[1]])) for a in answers}
+    signed = {a.party: a.arrays[_SIGNATURE] for a in answers if _SIGNATURE in a.arrays}
     to_share = {
         p: {
             f"{kind} {q}": _tensor(public[q][which])
@@ -73,6 +76,7 @@ def secure_sum(
             if q in public
             for which, kind in enumerate(_KINDS)
         }
+        | {f"{_SIGNATURE} {q}": signed[q] for q in near.of[p] if q in signed}
         for p in public
     }
     answers = stage(SHARE, to_share)
@@ -114,6 +118,7 @@ def answer_in_stage(
     answer: Callable[[Request], Release],
     *,
     parties: Collection[int],
+    certification: Certification | None = None,
 ) -> Release:
     """One party's release in one of the stages.
 
@@ -124,6 +129,7 @@ def answer_in_stage(
         request: The request of the stage.
         answer: Computes the release of the inner request.
         parties: The parties of the stage, by the party's own plan.
+        certification: Signs this party's keys, and checks those of its neighbours.
 
     Raises:
         OutOfTurn: The request does not follow from what this party has done so far, or lacks
@@ -137,9 +143,22 @@ def answer_in_stage(
         side = SecAggClient(folder, party, str(scalars["session"]))
         if request.kind == SETUP:
             keys = side.setup(question, int(scalars["threshold"]), at_least)
-            return Release(party, {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}, ())
+            made = {k: _tensor(v) for k, v in zip(_KINDS, keys, strict=True)}
+            if certification is not None:
+                signature = certification.sign(str(scalars["session"]), question, party, keys)
+                made[_SIGNATURE] = _tensor(signature)
+            return Release(party, made, ())
         if request.kind == SHARE:
-            sealed = side.share_keys(_public_keys(arrays), parties)
+            public = _public_keys(arrays)
+            if certification is not None:
+                signatures = {
+                    int(name.split()[1]): _bytes(value)
+                    for name, value in arrays.items()
+                    if name.startswith(f"{_SIGNATURE} ")
+                }
+                session = str(scalars["session"])
+                certification.check(session, question, public, signatures, party)
+            sealed = side.share_keys(public, parties)
             return Release(party, {f"to {p}": _tensor(text) for p, text in sealed.items()}, ())
         if request.kind == UNMASK:
             given = side.unmask(arrays["answered"].tolist(), at_least, parties)

@@ -248,3 +248,14 @@ def test_keys_that_cannot_be_read_are_refused(tmp_path, key):
     some = Round(tmp_path, 3, 3)
     with pytest.raises(OutOfTurn, match="cannot be read"):
         some.sides[0].share_keys({**some.public, 1: (key, some.public[1][1])}, range(3))
+
+
+def test_a_new_session_begins_where_the_last_one_left_a_damaged_file(tmp_path):
+    some = Round(tmp_path, 3, 3)
+    (tmp_path / "0" / "secure-sum.checkpoint").write_text('{"session": "s"')
+    with pytest.raises(OutOfTurn, match="damaged"):
+        some.sides[0].share_keys(some.public, range(3))
+    again = Round(tmp_path, 3, 3, session="t")
+    again.share()
+    again.collect(numbers_of(3))
+    assert torch.equal(again.unmask()["a"], sum(n["a"] for n in numbers_of(3).values()))
