@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 
 import torch
@@ -31,6 +32,14 @@ def compute_type(name: str, device: torch.device | str = "cpu") -> torch.dtype |
         supported = _has_bfloat16(torch.device(device).type)
         choice = ComputeDtype.BFLOAT16 if supported else ComputeDtype.FLOAT32
     return torch.bfloat16 if choice is ComputeDtype.BFLOAT16 else None
+
+
+def autocast(name: str, device: torch.device | str = "cpu") -> AbstractContextManager[object]:
+    """The context in which products and convolutions of autograd run in a `ComputeDtype`."""
+    compute = compute_type(name, device)
+    if compute is None:
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, compute)
 
 
 @functools.cache

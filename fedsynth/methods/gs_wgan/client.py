@@ -7,11 +7,12 @@ import functools
 import torch
 from torch import Tensor, nn
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import load_state_vector
-from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
+from fedsynth.methods.gs_wgan.config import GSWGANConfig, images_key, upstream_inputs
 from fedsynth.methods.gs_wgan.critic import Critic, StoredCritic
 from fedsynth.methods.gs_wgan.generator import new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
@@ -50,11 +51,11 @@ class GSWGANClient:
     def _sanitised_gradients(self, turn: SubsetTurn, generator: nn.Module) -> Tensor:
         ctx = self.ctx
         critic, seed = self._stored_critic(turn.subset.index), self.request.scalars["seed"]
-        latents, labels = upstream_inputs(ctx.config, ctx.plan, turn, self.request.round, seed)
-        inputs = latents.to(ctx.device), labels.to(ctx.device)
+        _, labels = upstream_inputs(ctx.config, ctx.plan, turn, self.request.round, seed)
+        images = self._images(turn), labels.to(ctx.device)
 
         def gradients(records: Records) -> Tensor:
-            return critic.upstream_gradients(turn, records, generator, inputs)
+            return critic.upstream_gradients(turn, records, generator, images)
 
         mechanism = UpstreamGradients(
             gradients=gradients,
@@ -65,6 +66,21 @@ class GSWGANClient:
         )
         (sanitised,) = ctx.guard.apply(mechanism, ctx.data, call=turn.slot)
         return sanitised
+
+    def _images(self, turn: SubsetTurn) -> Tensor:
+        """The generated images of this turn, as the server sent them.
+
+        Raises:
+            UserError: They are missing or of another shape than the settings say.
+        """
+        images = self.request.arrays.get(images_key(turn))
+        shape = (self.ctx.config.batch, *self.ctx.dataset.shape)
+        if images is None or images.shape != shape:
+            raise UserError(
+                f"a request of GS-WGAN must hold {images_key(turn)!r} of shape {shape}, "
+                f"got {'nothing' if images is None else tuple(images.shape)}"
+            )
+        return images.float().to(self.ctx.device)
 
     def _turns(self) -> list[SubsetTurn]:
         return self.schedule.turns_in_round(self.request.round, self.ctx.party)

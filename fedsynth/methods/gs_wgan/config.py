@@ -19,6 +19,7 @@ from fedsynth.methods.gs_wgan.schedule import (
     SubsetTurn,
     make_schedule,
 )
+from fedsynth.nn.compute_dtype import DTYPES
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class CriticConfig:
     generator: str = setting("resnet", "architecture", choices=("dcgan", "resnet"))
     depth: int = setting(256, "channels of the generator, a multiple of 4", at_least=4)
     width: int = setting(64, "channels of a critic's first convolution", at_least=1)
+    dtype: str = setting(
+        "float32",
+        "arithmetic of critics and generators (bfloat16: as under autocast; auto: bfloat16 if the "
+        "machine has instructions for it)",
+        choices=DTYPES,
+    )
     keep: bool = setting(
         True, "parties keep warm critics for later runs (private: a folder of mode 0700)"
     )
@@ -79,6 +86,11 @@ class GSWGANConfig(CriticConfig):
             per_round=self.per_round,
             order=self.order,
         )
+
+
+def images_key(turn: SubsetTurn) -> str:
+    """The name of a turn's generated images in a request."""
+    return f"images-{turn.slot}"
 
 
 def upstream_inputs(

@@ -24,6 +24,7 @@ from fedsynth.methods.common.generator_release import load_state_vector, state_v
 from fedsynth.methods.gs_wgan.config import CriticConfig
 from fedsynth.methods.gs_wgan.generator import draw_inputs, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
+from fedsynth.nn.compute_dtype import autocast
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
 from fedsynth.privacy.party_data import PartyData
 from fedsynth.storage.state_file import (
@@ -83,11 +84,18 @@ class Critic:
             labels = labels.to(self.device)
             latents, _ = self.inputs(labels, *purpose, "codes", step)
             mix = torch.rand(len(chosen), generator=draw).to(self.device)
-            with torch.no_grad():
-                fake = generator(latents, labels)
-            loss = wasserstein_loss(
-                self.net, real, fake, labels, mix, penalty=self.cfg.penalty, drift=self.cfg.drift
-            )
+            with autocast(self.cfg.dtype, self.device):
+                with torch.no_grad():
+                    fake = generator(latents, labels).to(real.dtype)
+                loss = wasserstein_loss(
+                    self.net,
+                    real,
+                    fake,
+                    labels,
+                    mix,
+                    penalty=self.cfg.penalty,
+                    drift=self.cfg.drift,
+                )
             self.adam.zero_grad()
             loss.backward()
             self.adam.step()
@@ -105,7 +113,8 @@ class Critic:
         for step in private.rounds(cfg.warm_steps, state, name):
             self.train(records, generator, "warm", step)
             latents, labels = self.inputs(every_class, "warm", step)
-            loss = -self.net(generator(latents, labels), labels).mean()
+            with autocast(cfg.dtype, self.device):
+                loss = -self.net(generator(latents, labels), labels).mean()
             adam.zero_grad()
             loss.backward()
             adam.step()
@@ -116,7 +125,8 @@ class Critic:
         """All that the warm-started critic depends on."""
         cfg = (self.cfg.batch, self.cfg.critic_steps, self.cfg.warm_steps, self.cfg.learning_rate)
         losses, sizes = (self.cfg.penalty, self.cfg.drift), (self.cfg.latent, self.cfg.generator)
-        terms = (cfg, losses, sizes, self.cfg.depth, self.cfg.width, self.classes, self.key)
+        nets = (self.cfg.depth, self.cfg.width, self.cfg.dtype)
+        terms = (cfg, losses, sizes, nets, self.classes, self.key)
         return (
             STORED_FORM,
             repr(terms).encode(),
@@ -124,12 +134,11 @@ class Critic:
             records.labels.numpy().tobytes(),
         )
 
-    def upstream(self, generator: nn.Module, latents: Tensor, labels: Tensor) -> Tensor:
-        """The gradient of -D at each generated image of these latents and labels."""
-        with torch.no_grad():
-            images = generator(latents, labels)
+    def upstream(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The gradient of -D at each of these generated images."""
         self.net.eval()
-        gradients = upstream_gradients(self.net, images, labels)
+        with autocast(self.cfg.dtype, self.device):
+            gradients = upstream_gradients(self.net, images, labels)
         self.net.train()
         return gradients
 
@@ -209,9 +218,10 @@ class StoredCritic:
         turn: SubsetTurn,
         records: Records,
         generator: nn.Module,
-        inputs: tuple[Tensor, Tensor],
+        images: tuple[Tensor, Tensor],
     ) -> Tensor:
-        """The upstream gradients of this turn: private until they are sanitised.
+        """The upstream gradients of this turn at these images and labels: private until they are
+        sanitised.
 
         Raises:
             UserError: They were computed before and are lost.
@@ -227,7 +237,7 @@ class StoredCritic:
                 "and its critic was trained further: the party's folder was changed. Start the run "
                 "anew."
             )
-        gradients = self.critic.upstream(generator, *inputs)
+        gradients = self.critic.upstream(*images)
         if not len(records.labels):  # an untrained critic contributes nothing
             gradients = torch.zeros_like(gradients)
         write_state(path, gradients, durable=False)

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.nn.compute_dtype import autocast
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import DCGANGenerator
 from fedsynth.nn.gan.resnet_generator import ResNetGenerator
+from fedsynth.nn.gan.spectral_norm import SpectralWeight
 
 ARCHITECTURES = {"dcgan": DCGANGenerator, "resnet": ResNetGenerator}
 SAMPLING_BATCH = 1000
@@ -55,8 +57,10 @@ class GeneratorTrainer:
         *,
         learning_rate: float,
         ema_decay: float,
+        dtype: str = "float32",
         device: torch.device | str = "cpu",
     ) -> None:
+        self.dtype = dtype
         self.net = net.to(device).eval()
         self.mean = copy.deepcopy(self.net)
         self.adam = torch.optim.Adam(self.net.parameters(), learning_rate, betas=(0.5, 0.9))
@@ -67,15 +71,23 @@ class GeneratorTrainer:
         """The state that a checkpoint holds; restored in place."""
         return {"generator": self.net, "mean": self.mean, "adam": self.adam}
 
-    def step(self, number: int, latents: Tensor, labels: Tensor, gradients: Tensor) -> None:
-        """One step against `gradients`, those of the loss at the images of these latents."""
-        images = self.net(latents.to(self.device), labels.to(self.device))
+    def images(self, latents: Tensor, labels: Tensor) -> Tensor:
+        """The images of these latents and labels, with the graph that `step` needs."""
+        with autocast(self.dtype, self.device):
+            images: Tensor = self.net(latents.to(self.device), labels.to(self.device))
+        return images.float()
+
+    def step(self, number: int, images: Tensor, gradients: Tensor) -> None:
+        """One step against `gradients`, those of the loss at these `images`."""
         self.adam.zero_grad()
         images.backward(gradients.to(images))
         self.adam.step()
         if any(True for _ in self.net.buffers()):  # spectral norms follow the weights
             with torch.no_grad():
-                self.net.train()(latents[:1].to(self.device), labels[:1].to(self.device))
+                self.net.train()
+                for part in self.net.modules():
+                    if isinstance(part, SpectralWeight):
+                        part.normalised()
                 self.net.eval()
         self._average(min(1 - 1 / (number + 1), self.ema_decay))
 

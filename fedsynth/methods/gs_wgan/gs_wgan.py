@@ -40,7 +40,7 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.generator_release import state_vector
 from fedsynth.methods.gs_wgan.client import GSWGANClient
-from fedsynth.methods.gs_wgan.config import GSWGANConfig, upstream_inputs
+from fedsynth.methods.gs_wgan.config import GSWGANConfig, images_key, upstream_inputs
 from fedsynth.methods.gs_wgan.generator import ARCHITECTURES, GeneratorTrainer, new_generator
 from fedsynth.methods.gs_wgan.schedule import ParticipationSchedule, SubsetTurn
 from fedsynth.methods.method import Method, PartyContext, ServerContext
@@ -141,6 +141,7 @@ class GSWGAN(Method[GSWGANConfig]):
             net,
             learning_rate=cfg.generator_learning_rate or cfg.learning_rate,
             ema_decay=cfg.ema_decay,
+            dtype=cfg.dtype,
             device=ctx.device,
         )
         with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
@@ -148,16 +149,21 @@ class GSWGAN(Method[GSWGANConfig]):
                 warm_up(schedule, ctx, pool)
             for number in ctx.rounds(cfg.steps, trainer.state):
                 turns = schedule.rounds[number]
-                weights = {"theta": state_vector(trainer.net)}
-                request = Request(VISIT, number, arrays=weights, scalars={"seed": ctx.seed})
+                inputs = [upstream_inputs(cfg, plan, turn, number, ctx.seed) for turn in turns]
+                latents, labels = (torch.cat(part) for part in zip(*inputs, strict=True))
+                images = trainer.images(latents, labels)
+                shown = images.detach().cpu().split(cfg.batch)
+                arrays = dict(zip(map(images_key, turns), shown, strict=True))
+                arrays["theta"] = state_vector(trainer.net)
+                request = Request(VISIT, number, arrays=arrays, scalars={"seed": ctx.seed})
                 _train_concurrently(pool, turns, request, ctx)
                 parties = list(dict.fromkeys(turn.party for turn in turns))
                 releases = ctx.ask(parties, request)
                 gradients = torch.cat([release.arrays["gradients"] for release in releases])
-                in_order = [turn for party in parties for turn in turns if turn.party == party]
-                inputs = [upstream_inputs(cfg, plan, turn, number, ctx.seed) for turn in in_order]
-                latents, labels = (torch.cat(part) for part in zip(*inputs, strict=True))
-                trainer.step(number, latents, labels, gradients / len(gradients))
+                slots = [turn.slot for party in parties for turn in turns if turn.party == party]
+                parts = dict(zip(slots, gradients.split(cfg.batch), strict=True))
+                gradients = torch.cat([parts[turn.slot] for turn in turns])
+                trainer.step(number, images, gradients / len(gradients))
         return trainer.sample(stage.classes, cfg.spc, cfg.latent, (*key, "sample"))
 
 
@@ -224,7 +230,7 @@ def _party_plan(
         },
         paper_event=repeated(one_gradient, all_turns * cfg.batch),
         bytes_up=turns * 4 * cfg.batch * math.prod(stage.data.shape),
-        bytes_down=turns * 4 * weights,
+        bytes_down=turns * 4 * (weights + cfg.per_round * cfg.batch * math.prod(stage.data.shape)),
         # A step of a critic takes about as long as one of a ConvNet of 5/2 its width.
         cost=(ComputeCost("train", max(1, 5 * cfg.width // 2), cfg.batch, critic_steps),),
     )

@@ -51,9 +51,9 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the block, at twice the sides."""
-        h = self.first(_upsample(pixel_norm(x, _EPS)))
+        h = self.first.on_doubled(pixel_norm(x, _EPS))
         h = self.second(F.relu(pixel_norm(h, _EPS)))
-        return h + self.beside(_upsample(x))
+        return h + _upsample(self.beside(x))  # 1x1: the same before and after
 
 
 def _upsample(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 _TINY = 1e-12
 
 
-class _Spectral(nn.Module):
+class SpectralWeight(nn.Module):
     """A weight divided by its largest singular value as a matrix [outputs, all other dimensions].
 
     The left singular vector is a buffer. Each forward pass in training mode advances it by one
@@ -33,18 +33,19 @@ class _Spectral(nn.Module):
         self.register_buffer("left", F.normalize(start, dim=0, eps=_TINY))
 
     def normalised(self) -> Tensor:
-        """The weight divided by its spectral norm."""
-        matrix = self.weight.flatten(1)
-        with torch.no_grad():
-            right = F.normalize(matrix.t() @ self.left, dim=0, eps=_TINY)
-            pushed = matrix @ right
-            if self.training:
-                self.left.copy_(F.normalize(pushed, dim=0, eps=_TINY))
-            left = self.left.clone()
-        return self.weight / torch.dot(left, matrix @ right)
+        """The weight divided by its spectral norm, in the weight's own type under autocast too."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            matrix = self.weight.flatten(1)
+            with torch.no_grad():
+                right = F.normalize(matrix.t() @ self.left, dim=0, eps=_TINY)
+                pushed = matrix @ right
+                if self.training:
+                    self.left.copy_(F.normalize(pushed, dim=0, eps=_TINY))
+                left = self.left.clone()
+            return self.weight / torch.dot(left, matrix @ right)
 
 
-class SpectralConv2d(_Spectral):
+class SpectralConv2d(SpectralWeight):
     """A convolution with a normalised weight; its bias is free."""
 
     def __init__(
@@ -58,8 +59,19 @@ class SpectralConv2d(_Spectral):
         """The convolution of a batch."""
         return F.conv2d(x, self.normalised(), self.bias, self.stride, self.padding)
 
+    def on_doubled(self, x: Tensor) -> Tensor:
+        """`forward` of a batch whose pixels are first repeated in squares of 2x2.
 
-class SpectralLinear(_Spectral):
+        For kernels of 3x3 with padding 1. Of the nine products at an output pixel five meet equal
+        inputs, so it is a transposed convolution by the kernel summed over 2x2 windows, with four
+        products per output pixel."""
+        kernel = F.pad(self.normalised().flip(2, 3), (1, 1, 1, 1))
+        rows = kernel[:, :, 1:] + kernel[:, :, :-1]
+        summed = rows[:, :, :, 1:] + rows[:, :, :, :-1]
+        return F.conv_transpose2d(x, summed.transpose(0, 1), self.bias, stride=2, padding=1)
+
+
+class SpectralLinear(SpectralWeight):
     """A linear layer with a normalised weight; its bias is free."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -71,7 +83,7 @@ class SpectralLinear(_Spectral):
         return F.linear(x, self.normalised(), self.bias)
 
 
-class SpectralEmbedding(_Spectral):
+class SpectralEmbedding(SpectralWeight):
     """A table of vectors, one per label, normalised as a matrix."""
 
     def __init__(self, labels: int, width: int) -> None:

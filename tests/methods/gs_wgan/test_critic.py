@@ -13,6 +13,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.experiment import server_session
 from fedsynth.methods.common.generator_release import state_vector
+from fedsynth.methods.gs_wgan.config import images_key
 from fedsynth.methods.gs_wgan.critic import Critic
 from fedsynth.methods.gs_wgan.generator import new_generator
 from fedsynth.methods.gs_wgan.gs_wgan import VISIT, WARM
@@ -39,7 +40,10 @@ def turn_request(job, number: int, seed: int = 0) -> Request:
     net = new_generator(
         cfg.generator, cfg.depth, cfg.latent, len(stage.classes), stage.data, seed, number
     )
-    return Request(VISIT, number, {"theta": state_vector(net)}, {"seed": 0})
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.rand((cfg.batch, *stage.data.shape), generator=generator)
+    arrays = {images_key(turn): images for turn in cfg.schedule(stage).rounds[number]}
+    return Request(VISIT, number, {"theta": state_vector(net), **arrays}, {"seed": 0})
 
 
 def rounds_of(job, party: int) -> list[int]:
@@ -150,3 +154,19 @@ def test_a_second_run_reuses_the_warm_critics_and_releases_the_same(here, tmp_pa
     assert len(warmed) == 3 * first_time
     for party in (tmp_path / "data" / "private").iterdir():
         assert party.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("sent", [None, (8, 1, 28, 28), (4, 3, 28, 28)])
+def test_images_of_another_shape_are_refused_before_anything_is_charged(job, sent):
+    """The number of images decides the sensitivity, so the server cannot choose it."""
+    assert job.config.batch == 4
+    number = rounds_of(job, 0)[0]
+    request = turn_request(job, number)
+    for key in [key for key in request.arrays if key.startswith("images")]:
+        if sent is None:
+            del request.arrays[key]
+        else:
+            request.arrays[key] = torch.rand(sent)
+    with pytest.raises(UserError, match="must hold 'images-"):
+        ask(job, 0, request)
+    assert not (job.party_folder(0) / "ledger.jsonl").exists()

@@ -32,7 +32,7 @@ def test_the_server_steps_along_the_gradient_and_keeps_a_moving_average():
             torch.tensor([0, 1, 2, 0, 1]),
             torch.randn(5, 1, 28, 28, generator=generator),
         )
-        trainer.step(step, latents, labels, gradients)
+        trainer.step(step, trainer.images(latents, labels), gradients)
         loss = (naive(latents, labels) * gradients).sum()
         adam.zero_grad()
         loss.backward()
@@ -44,3 +44,20 @@ def test_the_server_steps_along_the_gradient_and_keeps_a_moving_average():
         ]
     for averaged, expected in zip(trainer.mean.parameters(), mean, strict=True):
         torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_in_bfloat16_moves_as_one_in_float32():
+    data = datasets.find("mnist").info
+    moves = []
+    for dtype in ("float32", "bfloat16"):
+        net = new_generator("resnet", 16, 4, 3, data, "net")
+        start = state_vector(net).clone()
+        trainer = GeneratorTrainer(net, learning_rate=0.01, ema_decay=0.6, dtype=dtype)
+        generator = torch.Generator().manual_seed(0)
+        latents = torch.randint(0, 2, (6, 4), generator=generator).float()
+        images = trainer.images(latents, torch.arange(6) % 3)
+        assert images.dtype == torch.float32
+        trainer.step(0, images, torch.randn(images.shape, generator=generator))
+        moves.append(state_vector(trainer.net) - start)
+    assert not torch.equal(*moves)
+    assert torch.cosine_similarity(*moves, dim=0) > 0.9

@@ -68,3 +68,25 @@ def test_the_parametrization_of_torch_normalises_by_another_value():
     x = torch.randn(5, 12)
     assert not torch.allclose(ours(x), theirs(x), rtol=1e-3)
     torch.testing.assert_close(ours.left, vectors._u)
+
+
+def test_a_convolution_on_doubled_pixels_is_that_of_the_doubled_image():
+    torch.manual_seed(0)
+    layer = SpectralConv2d(3, 5, 3, padding=1).double().eval()
+    images = torch.randn(2, 3, 6, 4, dtype=torch.float64)
+    doubled = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    torch.testing.assert_close(layer.on_doubled(images), layer(doubled), rtol=1e-12, atol=1e-12)
+    ours, theirs = (
+        torch.autograd.grad(out.sin().sum(), layer.weight)
+        for out in (layer.on_doubled(images), layer(doubled))
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_the_norm_is_not_coarser_under_autocast():
+    torch.manual_seed(0)
+    layer = SpectralConv2d(3, 5, 3, padding=1).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        coarse = layer.normalised()
+        assert layer(torch.randn(2, 3, 6, 4)).dtype == torch.bfloat16
+    assert torch.equal(coarse, layer.normalised())
