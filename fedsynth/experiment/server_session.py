@@ -21,6 +21,7 @@ from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import write_progress
+from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
 from fedsynth.privacy.noise import NoiseKey, destroy_key
@@ -86,7 +87,8 @@ class StageConnection:
         self.config, self.plan = job.config, job.plan(stage)
         self.parties = tuple(info.party for info in self.plan.stage.parties)
         key = NoiseKey.of_owner(job.server_folder(), "curator", job.noise_seed)
-        self.central_noise = CentralNoise(key, stage, job.identity)
+        answered = AnsweredSums(job.server_folder() / f"stage-{stage}-answered.jsonl")
+        self.central_noise = CentralNoise(key, stage, job.identity, answered)
         self._dropouts = DropoutRegistry(job.dropout_file(stage))
 
     def ask(

@@ -20,6 +20,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, View
 from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised
 from fedsynth.privacy.ledger import Ledger
@@ -177,9 +178,8 @@ class Guard:
 class CentralNoise:
     """The noise of a trusted aggregator, drawn once on the sum over the parties of a stage."""
 
-    def __init__(self, key: NoiseKey, stage: int, job: str) -> None:
-        self._key, self._stage, self._job = key, stage, job
-        self._answered: dict[str, str] = {}  # request -> digest of the sums its noise was added to
+    def __init__(self, key: NoiseKey, stage: int, job: str, answered: AnsweredSums) -> None:
+        self._key, self._stage, self._job, self._answered = key, stage, job, answered
 
     def add(
         self,
@@ -195,14 +195,14 @@ class CentralNoise:
         sums answer, so that different sums never share their noise.
 
         Raises:
-            PermissionError: The request was answered with other sums before.
+            PermissionError: The request was answered with other sums before, perhaps by a process
+                that is gone.
         """
         digest = request.digest()
         arrays = {str(position): value for position, value in enumerate(sums)}
         scalars = {"sensitivity": sensitivity, "noise_multiplier": noise_multiplier}
         answer = Request("noise", arrays=arrays, scalars=scalars).digest()
-        if self._answered.setdefault(digest, answer) != answer:
-            raise PermissionError("this request was answered with other sums before: number them")
+        self._answered.record(digest, self._key.fingerprint(bytes.fromhex(answer)))
         grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in sums))
         stream = self._key.stream("aggregate", self._job, self._stage, digest)
         noisy = add_noise(sums, grid, noise_multiplier=noise_multiplier, stream=stream)

@@ -18,31 +18,22 @@ whole folder with the key. A later certificate or export in other hands shows ei
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from dp_accounting import DpEvent
-from filelock import FileLock
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.plan import SERVER_VIEW, View
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed, flatten, from_json, nothing, to_json
 from fedsynth.privacy.ledger_entry import (
     CHARGE,
-    MAX_LINE,
-    PROTOCOL,
     RELEASE,
     Entry,
-    chained,
-    damaged,
     data_mark,
     read_chains,
     read_charges,
@@ -50,17 +41,15 @@ from fedsynth.privacy.ledger_entry import (
     signed_entry,
     total,
 )
+from fedsynth.privacy.ledger_file import LedgerFile
 from fedsynth.privacy.ledger_head import (
-    EMPTY,
     GENESIS,
     Head,
-    HeadFile,
     LedgerDamaged,
     LedgerError,
 )
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_key import PartyKey
-from fedsynth.storage.files import sync_directory
 
 __all__ = [
     "GENESIS",
@@ -79,10 +68,6 @@ __all__ = [
 ]
 
 SLACK = 1e-9  # relative: calibration stops this side of the target, floats do not
-WAY_OUT = (
-    "Restore it from a copy. Without one, what was spent is unknown: release nothing more from "
-    "these records. In a simulation, start the run again in another directory."
-)
 
 
 class BudgetExceeded(Exception):
@@ -136,17 +121,34 @@ class Ledger:
         """
         self.path, self.job, self.party, self.budget = path, job, party, budget
         self.noise_key, self.party_key, self._lifetime = noise_key, party_key, lifetime
-        self._head = HeadFile(head or path.with_suffix(".head"), party_key)
-        self._forget()
+        self._file = LedgerFile(path, party_key, head or path.with_suffix(".head"))
         self._allowed: list[Counter[str]] = []  # totals counted before and found affordable
+        self._forget()
 
     def _forget(self) -> None:
-        self._entries: list[Entry] = []
+        self._readings = self._file.readings
+        self._indexed = 0  # of the file's entries
         self._index: dict[_Use, list[Entry]] = {}
         self._of_job: list[Entry] = []  # the charges of this job
         self._spent: Counter[str] = Counter()  # by this job
-        self._size = 0  # bytes of these entries
-        self._seen: tuple[int, ...] = ()  # the state of the file in which they were found
+
+    @contextmanager
+    def _locked(self) -> Iterator[IO[bytes]]:
+        """Lock the file against other processes, with all entries read, verified and indexed."""
+        with self._file.locked() as file:
+            if self._file.readings != self._readings:
+                self._forget()
+            for entry in self._file.entries[self._indexed :]:
+                self._remember(entry)
+            yield file
+
+    def _remember(self, entry: Entry) -> None:
+        self._indexed += 1
+        use = (entry.kind, entry.job, entry.party, entry.stage, entry.label, entry.digest)
+        self._index.setdefault(use, []).append(entry)
+        if (entry.kind, entry.job, entry.party) == (CHARGE, self.job, self.party):
+            self._of_job.append(entry)
+            self._spent += flatten(from_json(entry.event))
 
     def reserve(
         self,
@@ -194,7 +196,7 @@ class Ledger:
                 return known
             self._check(event, stage, expected)
             if self._lifetime is not None:
-                self._lifetime.check(self._entries, event)
+                self._lifetime.check(self._file.entries, event)
             entry = self._new(
                 kind=CHARGE,
                 stage=stage,
@@ -204,7 +206,8 @@ class Ledger:
                 view=view.text,
                 event=to_json(event),
             )
-            self._append(file, entry)
+            self._file.append(file, entry)
+            self._remember(entry)
             return entry
 
     def record_release(
@@ -244,7 +247,8 @@ class Ledger:
                 event=to_json(nothing()),
                 payload=payload,
             )
-            self._append(file, entry, durable_head=False)
+            self._file.append(file, entry, durable_head=False)
+            self._remember(entry)
             return entry
 
     def entries(self) -> tuple[Entry, ...]:
@@ -254,7 +258,7 @@ class Ledger:
             LedgerDamaged: The ledger is not as this party wrote it.
         """
         with self._locked():
-            return tuple(self._entries)
+            return tuple(self._file.entries)
 
     def head(self) -> Head:
         """The state of the ledger: its length and the hash of its last entry, as it is signed.
@@ -263,7 +267,7 @@ class Ledger:
             LedgerDamaged: The ledger is not as this party wrote it.
         """
         with self._locked():
-            return self._state()
+            return self._file.state
 
     def _known(self, kind: str, stage: int, label: str, digest: str, data: str) -> Entry | None:
         """The entry of this use, if these data were paid for."""
@@ -275,10 +279,10 @@ class Ledger:
 
     def _new(self, *, data: str, **given: Any) -> Entry:
         """The next entry with these fields, for data of this fingerprint."""
-        prev = self._entries[-1].link if self._entries else GENESIS
+        prev = self._file.entries[-1].link if self._file.entries else GENESIS
         fields: dict[str, Any] = {
             **given,
-            "seq": len(self._entries),
+            "seq": len(self._file.entries),
             "job": self.job,
             "party": self.party,
             "data": data_mark(data, prev, self.job),
@@ -340,135 +344,3 @@ class Ledger:
 
     def _limit(self) -> float:
         return self.budget.epsilon * (1 + SLACK)
-
-    @contextmanager
-    def _locked(self) -> Iterator[IO[bytes]]:
-        """Lock the file against other processes, with all their entries read and verified."""
-        with ExitStack() as stack:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(FileLock(f"{self.path}.lock"))
-                head, whole = self._read_head()
-                file = stack.enter_context(open(self.path, "a+b", buffering=0))
-                self._catch_up(file, head, whole)
-            except OSError as error:
-                raise UserError(
-                    f"cannot open the ledger {self.path}: {error.strerror}. Nothing was released."
-                ) from error
-            yield file
-
-    def _read_head(self) -> tuple[Head, bool]:
-        """The head of this ledger; the first use of a new ledger creates it."""
-        found = self._head.read()
-        exists = self.path.exists()
-        if found is None:
-            if exists or self._entries or self.party_key.stored:
-                raise self._refused(f"its head {self._head.path} is missing")
-            self._head.create()
-            return EMPTY, True
-        if not exists and (found[0].length or self._entries):
-            raise self._refused("the file is missing, and its head knows of entries")
-        return found
-
-    def _catch_up(self, file: IO[bytes], head: Head, whole: bool) -> None:
-        """Read entries of other processes, compare all with the head, and cut off a line that a
-        crash left incomplete.
-
-        Entries that the head does not know yet are of a process that died before it could write the
-        head, and are counted: they are signed, so that nobody else can have written them."""
-        state = _state_of(file)
-        if whole and state == self._seen and head == self._state():
-            return
-        size = state[1]
-        if size < head.size:
-            raise self._refused(f"it holds {size} bytes, and its head knows of {head.size}")
-        if head.length < len(self._entries):
-            raise self._refused(f"its head {self._head.path} is older than what was written")
-        if not (self._seen and state[0] == self._seen[0] and size > self._size):
-            self._forget()
-        self._read_tail(file, size, head)
-        known = [entry for entry in self._entries if entry.seq >= head.length]
-        if not whole and not known:
-            raise self._refused(f"its head {self._head.path} is damaged")
-        if size > self._size:
-            os.ftruncate(file.fileno(), self._size)
-        self._seen = _state_of(file)
-
-    def _read_tail(self, file: IO[bytes], size: int, head: Head) -> None:
-        """Read and verify what follows the known entries, and bring the head up to the last one."""
-        name = self.path.name
-        prev = self._entries[-1].link if self._entries else GENESIS
-        file.seek(self._size)
-        text = file.read(max(0, size - self._size))
-        for entry, length in chained(text, name, len(self._entries), prev):
-            if entry.protocol != PROTOCOL:
-                raise LedgerDamaged(
-                    f"ledger {name} was written by an earlier version: it can be read, and not "
-                    "continued. Start a new run."
-                )
-            if entry.signer != self.party_key.public:
-                raise self._refused(f"line {entry.seq + 1} was signed by another key")
-            # The signature of the head's entry covers the chain before it.
-            if entry.seq + 1 >= head.length and not entry.is_signed():
-                raise damaged(name, entry.seq + 1, "its signature is false. " + WAY_OUT)
-            self._remember(entry, length)
-            if entry.seq + 1 == head.length and self._state() != head:
-                raise self._refused("it was rewritten: its head knows of other entries")
-            if entry.seq + 1 > head.length:
-                self._head.write(self._state())
-        if len(self._entries) < head.length:
-            raise self._refused(
-                f"{len(self._entries)} whole lines are left of the {head.length} that its head "
-                "knows of"
-            )
-
-    def _refused(self, reason: str) -> LedgerDamaged:
-        return LedgerDamaged(f"ledger {self.path}: {reason}. Nothing was released. {WAY_OUT}")
-
-    def _state(self) -> Head:
-        last = self._entries[-1].hash if self._entries else GENESIS
-        return Head(len(self._entries), self._size, last)
-
-    def _append(self, file: IO[bytes], entry: Entry, durable_head: bool = True) -> None:
-        raw = (entry.line() + "\n").encode()
-        if len(raw) > MAX_LINE:
-            raise UserError(f"the event of {entry.label!r} is too long for a ledger.")
-        try:
-            written = file.write(raw)
-            if written != len(raw):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(file.fileno())
-            if self._size == 0:
-                sync_directory(self.path.parent)
-        except OSError as error:
-            with contextlib.suppress(OSError):  # a line that stays is waste, never a hidden cost
-                os.ftruncate(file.fileno(), self._size)
-            raise self._unwritten(self.path, error) from error
-        try:
-            state = Head(len(self._entries) + 1, self._size + len(raw), entry.hash)
-            self._head.write(state, durable=durable_head)
-        except OSError as error:  # the line stays: it is counted when the ledger is read again
-            raise self._unwritten(self._head.path, error) from error
-        self._remember(entry, len(raw))
-        self._seen = _state_of(file)
-
-    def _unwritten(self, path: Path, error: OSError) -> UserError:
-        return UserError(
-            f"cannot write the ledger {path}: {error.strerror}. "
-            "The event was not recorded, so nothing was released."
-        )
-
-    def _remember(self, entry: Entry, length: int) -> None:
-        self._entries.append(entry)
-        use = (entry.kind, entry.job, entry.party, entry.stage, entry.label, entry.digest)
-        self._index.setdefault(use, []).append(entry)
-        if (entry.kind, entry.job, entry.party) == (CHARGE, self.job, self.party):
-            self._of_job.append(entry)
-            self._spent += flatten(from_json(entry.event))
-        self._size += length
-
-
-def _state_of(file: IO[bytes]) -> tuple[int, ...]:
-    """Inode, size and times of an open file: unchanged, it was not written to."""
-    found = os.fstat(file.fileno())
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -100,7 +100,8 @@ def durable_append(path: Path, data: bytes) -> None:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except BaseException:
-            os.ftruncate(file.fileno(), before)
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), before)
             raise
 
 

@@ -21,9 +21,10 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.data.records import Records
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
+from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
-from fedsynth.privacy.ledger import BudgetExceeded, read_charges, read_entries
+from fedsynth.privacy.ledger import BudgetExceeded, LedgerConflict, read_charges, read_entries
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.noise import NoiseKey
 
@@ -151,7 +152,7 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     naive = torch.cat([s.flatten() for s in naive_clipped_sum(net(), data, 0.1)])
     torch.testing.assert_close(bare.double(), naive, rtol=1e-4, atol=1e-6)
     assert read_entries(tmp_path / "ledger.jsonl")[0].view == PUBLIC_VIEW.text
-    aggregator = CentralNoise(KEY, 0, "job")
+    aggregator = CentralNoise(KEY, 0, "job", AnsweredSums(tmp_path / "answered"))
     zeros = [torch.zeros(20_000, dtype=torch.int64)]
     first = aggregator.add(zeros, sensitivity=0.5, noise_multiplier=4.0, request=Request(round=1))
     other = aggregator.add(zeros, sensitivity=0.5, noise_multiplier=4.0, request=Request(round=2))
@@ -160,10 +161,14 @@ def test_noise_at_the_aggregate_is_charged_for_the_public_view_and_added_once(tm
     terms = {"sensitivity": 0.5, "noise_multiplier": 4.0, "request": Request(round=1)}
     assert torch.equal(aggregator.add(zeros, **terms)[0], first[0])
     for stage, job in ((1, "job"), (0, "the job with other settings")):
-        apart = CentralNoise(KEY, stage, job).add(zeros, **terms)
+        fresh = AnsweredSums(tmp_path / f"{stage}-{job}")
+        apart = CentralNoise(KEY, stage, job, fresh).add(zeros, **terms)
         assert not torch.equal(apart[0], first[0]), "two stages or jobs shared their noise"
     with pytest.raises(PermissionError, match="other sums"):
         aggregator.add([torch.ones(20_000, dtype=torch.int64)], **terms)
+    again = CentralNoise(KEY, 0, "job", AnsweredSums(tmp_path / "answered"))
+    with pytest.raises(PermissionError, match="other sums"):
+        again.add([torch.ones(20_000, dtype=torch.int64)], **terms)
 
 
 def test_two_uses_in_one_answer_must_be_numbered_apart(tmp_path):
@@ -191,6 +196,52 @@ def test_a_release_names_the_entries_that_paid_for_it(tmp_path):
     some.disclose(private(records(2), tmp_path))
     release = some.release({"x": torch.zeros(1)})
     assert release.entries == tuple(e.hash for e in read_charges(tmp_path / "ledger.jsonl"))
+
+
+def test_the_ledger_records_what_left_and_refuses_another_answer(tmp_path):
+    """Same request, same data, other values: with the same noise they would show a difference."""
+    for _ in range(2):
+        some = guard(tmp_path)
+        some.apply(gradient_sum(), private(records(4), tmp_path))
+        release = some.release({"x": torch.zeros(2)}, {"n": 1})
+    *_, last = read_entries(tmp_path / "ledger.jsonl")
+    assert last.payload == f"sha256:{release.payload_hash()}"
+    others = [
+        ({"x": torch.ones(2)}, {"n": 1}),
+        ({"y": torch.zeros(2)}, {"n": 1}),
+        ({"x": torch.zeros(2, dtype=torch.float64)}, {"n": 1}),
+        ({"x": torch.zeros(1, 2)}, {"n": 1}),
+        ({"x": torch.zeros(2)}, {"n": 2}),
+    ]
+    for arrays, scalars in others:
+        some = guard(tmp_path)
+        some.apply(gradient_sum(), private(records(4), tmp_path))
+        with pytest.raises(LedgerConflict, match="other values"):
+            some.release(arrays, scalars)
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
+
+
+def test_the_hash_of_sums_without_their_noise_is_keyed(tmp_path):
+    """A plain hash of few possible values would tell which one it is."""
+    some = guard(tmp_path)
+    values = some.apply(
+        gradient_sum(), private(records(4), tmp_path), noise_at=NoisePlacement.AGGREGATE
+    )
+    release = some.release({"x": values[0]})
+    *_, last = read_entries(tmp_path / "ledger.jsonl")
+    assert last.payload.startswith("hmac-sha256:")
+    assert release.payload_hash() not in last.line()
+
+
+def test_other_records_get_other_noise_and_pay(tmp_path):
+    """The noise is keyed by the entry and by the data, as the entry is."""
+    answers = [
+        guard(tmp_path, data=data).apply(gradient_sum(), private(records(0), tmp_path))[0]
+        for data in ("before", "after", "before")
+    ]
+    assert torch.equal(answers[0], answers[2])
+    assert not torch.equal(answers[0], answers[1])
+    assert len(read_charges(tmp_path / "ledger.jsonl")) == 2
 
 
 def test_a_reservation_is_for_one_view(tmp_path):

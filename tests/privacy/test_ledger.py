@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget
@@ -25,6 +26,7 @@ from fedsynth.privacy.ledger import (
     Ledger,
     LedgerConflict,
     LedgerDamaged,
+    read_charges,
     read_entries,
     total,
 )
@@ -87,6 +89,105 @@ def test_a_lost_noise_key_ends_what_it_released(tmp_path):
     other = ledger(tmp_path, key=NoiseKey.from_seed(2, "party 3"))
     with pytest.raises(LedgerConflict, match="spend twice"):
         other.reserve(STEP, stage=0, label="call 0", digest="a")
+
+
+def test_other_data_under_the_same_request_are_charged_anew(tmp_path):
+    """A changed record gets other noise, and the difference of two answers is paid for."""
+    first = ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a", data="before")
+    other = ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a", data="after")
+    assert other.hash != first.hash
+    assert len(read_charges(tmp_path / "ledger.jsonl")) == 2
+    for data, entry in (("before", first), ("after", other)):
+        again = ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a", data=data)
+        assert again == entry
+    assert len(read_charges(tmp_path / "ledger.jsonl")) == 2
+
+
+def test_ten_answers_on_ten_data_sets_do_not_cost_one(tmp_path):
+    """The measured attack: change one record and ask again. The budget holds for two answers."""
+    event = gaussian(6.0)
+    budget = Budget(epsilon(repeated(event, 2), 1e-5, "pld"), 1e-5)
+    answered = 0
+    for change in range(10):
+        try:
+            ledger(tmp_path, budget).reserve(
+                event, stage=0, label="call 0", digest="a", data=str(change), expected=event
+            )
+        except BudgetExceeded:
+            continue
+        answered += 1
+    assert answered == len(read_charges(tmp_path / "ledger.jsonl")) == 2
+
+
+def test_a_second_payload_for_one_request_is_refused(tmp_path):
+    book = ledger(tmp_path)
+    book.reserve(STEP, stage=0, label="call 0", digest="a", data="f")
+    first = book.record_release("sha256:1", stage=0, digest="a", data="f")
+    for again in (book, ledger(tmp_path)):
+        assert again.record_release("sha256:1", stage=0, digest="a", data="f") == first
+        with pytest.raises(LedgerConflict, match="with other values"):
+            again.record_release("sha256:2", stage=0, digest="a", data="f")
+    book.record_release("sha256:2", stage=0, digest="b", data="f")
+    book.record_release("sha256:2", stage=0, digest="a", data="other records")
+    kinds = [entry.kind for entry in read_entries(tmp_path / "ledger.jsonl")]
+    assert kinds == ["charge", *["release"] * 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Budget(100.0, 1e-5),
+        Budget(float("inf"), 1e-5),
+        Budget(1.0, 1e-3),
+        Budget(1.0, 1e-5, unit=Unit.USER),
+        Budget(1.0, 1e-5, relation=Relation.REPLACE_ONE),
+        Budget(1.0, 1e-5, accounting="rdp"),
+    ],
+    ids=str,
+)
+def test_the_budget_of_a_job_is_that_of_its_first_entry(tmp_path, other):
+    ledger(tmp_path).reserve(STEP, stage=0, label="call 0", digest="a")
+    with pytest.raises(LedgerConflict, match="does not change"):
+        ledger(tmp_path, other).reserve(STEP, stage=0, label="call 1", digest="a")
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 1
+    ledger(tmp_path, other, job="another").reserve(STEP, stage=0, label="call 1", digest="a")
+
+
+def test_jobs_share_a_chain_and_not_a_budget(tmp_path):
+    """Each job has its own budget, and no replay of another job's request."""
+    event = gaussian(6.0)
+    budget = Budget(epsilon(event, 1e-5, "pld"), 1e-5)
+    entries = [
+        ledger(tmp_path, budget, job=job).reserve(event, stage=0, label="x", digest="a")
+        for job in ("first", "second")
+    ]
+    assert [entry.seq for entry in entries] == [0, 1]
+    for job in ("first", "second"):
+        with pytest.raises(BudgetExceeded):
+            ledger(tmp_path, budget, job=job).reserve(event, stage=0, label="y", digest="a")
+    assert read_entries(tmp_path / "ledger.jsonl", "second") == entries[1:]
+
+
+def test_a_lifetime_filter_sees_all_jobs_and_new_charges_only(tmp_path):
+    seen: list[int] = []
+
+    class AtMostTwo:
+        def check(self, entries, event):
+            seen.append(len(entries))
+            if len(entries) >= 2:
+                raise BudgetExceeded("the lifetime budget is spent")
+
+    def book(job: str) -> Ledger:
+        path = tmp_path / "ledger.jsonl"
+        terms = {"noise_key": KEY, "party_key": PARTY_KEY, "party": 3, "budget": BUDGET}
+        return Ledger(path, job=job, lifetime=AtMostTwo(), **terms)
+
+    for job in ("first", "second", "first"):
+        book(job).reserve(STEP, stage=0, label="x", digest="a")
+    with pytest.raises(BudgetExceeded, match="lifetime"):
+        book("third").reserve(STEP, stage=0, label="x", digest="a")
+    assert seen == [0, 1, 2]
+    assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
 
 
 @given(st.lists(st.tuples(st.floats(2.0, 40.0), st.integers(1, 30)), min_size=1, max_size=8))
