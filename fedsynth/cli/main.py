@@ -232,6 +232,21 @@ def verify(words: tuple[str, ...]) -> None:
 
 @app.command(context_settings=WORDS)
 @_words()
+def ledger(words: tuple[str, ...]) -> None:
+    """Show, check or export a party's ledger.
+
+    \b
+    fedsynth ledger show|verify|export PATH
+
+    `show` lists the entries with what was spent up to each; `verify` checks chain, signatures and
+    head and says what it cannot see; `export` writes a copy for others as JSON.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.ledger", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
 def compare(words: tuple[str, ...]) -> None:
     """Compare runs with the published numbers.
 

@@ -6,15 +6,22 @@ Every point at which a process can die is covered:
 * after the line, before the head: nothing was computed; the entry is signed and counts (waste);
 * in the middle of the head: its other slot is whole and one entry older, the entry counts;
 * after the head: the entry is found again, and the same noise is drawn from it.
+
+A power cut keeps every line. It may leave an older head, because a head is forced to the disk at
+most once per second: the entries after it are signed and count. A loss is not seen only if the end
+of the ledger is cut off as well, before the next use and no further back than that head.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -23,13 +30,53 @@ from filelock import FileLock
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.ledger_entry import MAX_LINE, PROTOCOL, Entry, chained, damaged
 from fedsynth.privacy.ledger_head import EMPTY, GENESIS, Head, HeadFile, LedgerDamaged
-from fedsynth.privacy.party_key import PartyKey
+from fedsynth.privacy.party_key import PartyKey, verify
 from fedsynth.storage.files import sync_directory
 
+SYNC_SECONDS = 1.0
 WAY_OUT = (
     "Restore it from a copy. Without one, what was spent is unknown: release nothing more from "
     "these records. In a simulation, start the run again in another directory."
 )
+
+
+@dataclass(frozen=True)
+class _PublicKey:
+    """A key that can check and not sign."""
+
+    public: str
+
+    def check(self, data: bytes, signature: str) -> bool:
+        return verify(self.public, data, signature)
+
+    def sign(self, data: bytes) -> str:
+        raise PermissionError("a public key cannot sign")
+
+
+def head_gap(path: Path, entries: Sequence[Entry]) -> str:
+    """The difference between a ledger and its head, for readers without the party's key.
+
+    Args:
+        path: The file of the head.
+        entries: All entries of the ledger, verified.
+
+    Returns:
+        Words for the difference, or "" where there is none.
+
+    Raises:
+        LedgerDamaged: The head was not signed by the key of these entries.
+    """
+    found = HeadFile(path, _PublicKey(entries[-1].signer)).read()
+    if found is None:
+        return f"{path} is missing"
+    head, whole = found
+    if head.length > len(entries):
+        return f"{len(entries)} entries are left of the {head.length} that {path.name} knows of"
+    if head.length and entries[head.length - 1].hash != head.hash:
+        return f"{path.name} knows of other entries"
+    if not whole and head.length == len(entries):
+        return f"{path.name} is damaged"
+    return ""
 
 
 class LedgerFile:
@@ -38,6 +85,7 @@ class LedgerFile:
     def __init__(self, path: Path, key: PartyKey, head: Path) -> None:
         self.path, self._key, self._head = path, key, HeadFile(head, key)
         self.readings = 0  # of the whole file; entries known before are then new objects
+        self._synced = -math.inf  # the time at which the head was last forced to the disk
         self._forget()
 
     def _forget(self) -> None:
@@ -141,13 +189,12 @@ class LedgerFile:
         return LedgerDamaged(f"ledger {self.path}: {reason}. Nothing was released. {WAY_OUT}")
 
     def append(self, file: IO[bytes], entry: Entry, *, durable_head: bool = True) -> None:
-        """Write the next entry; it and the head that counts it are on disk when this returns.
+        """Write the next entry; it is on disk, and the head counts it, when this returns.
 
         Args:
             file: The locked file.
             entry: The entry.
-            durable_head: Whether the head survives a power cut, which may otherwise leave it one
-                entry behind.
+            durable_head: Whether the head is forced to the disk if a second has passed.
 
         Raises:
             UserError: The disk refuses. An entry that was written already counts.
@@ -168,7 +215,10 @@ class LedgerFile:
             raise self._unwritten(self.path, error) from error
         try:
             state = Head(len(self.entries) + 1, self._size + len(raw), entry.hash)
-            self._head.write(state, durable=durable_head)
+            now = time.monotonic()
+            durable = durable_head and now - self._synced >= SYNC_SECONDS
+            self._head.write(state, durable=durable)
+            self._synced = now if durable else self._synced
         except OSError as error:  # the line stays: it is counted when the ledger is read again
             raise self._unwritten(self._head.path, error) from error
         self._remember(entry, len(raw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import shutil
@@ -299,6 +300,7 @@ def spend_and_die(point: str, folder: Path, calls: int) -> None:
         case "half a head":
             head.write = half_a_slot
         case "head before fsync":
+            file._synced = -math.inf
             os.fdatasync = die
         case "head":
             head.write = then_die
