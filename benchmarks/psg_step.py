@@ -31,6 +31,13 @@ from fedsynth.privacy.clipping import clipped_gradient_sum
 RECORDS, CLIP = 256, 0.1
 INFO = DatasetInfo("random", (1, 28, 28), 10, (0.1307,), (0.3081,))
 PLAIN, FLOAT32, BFLOAT16 = "plain", "float32", "bfloat16"
+SCHEDULES = {  # forms of gradient, match and train
+    "all plain": (PLAIN, PLAIN, PLAIN),
+    "as it was (matching by autograd)": (FLOAT32, PLAIN, FLOAT32),
+    "all float32": (FLOAT32, FLOAT32, FLOAT32),
+    "images in bfloat16 (the default there)": (FLOAT32, BFLOAT16, BFLOAT16),
+    "gradient too (dtype=bfloat16)": (BFLOAT16, BFLOAT16, BFLOAT16),
+}
 Steps = dict[str, dict[str, Callable[[], object]]]
 
 
@@ -112,20 +119,12 @@ def main() -> None:
                 times = ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in found.items())
                 ratios = ", ".join(f"{found[PLAIN] / found[n]:.2f}" for n in (FLOAT32, BFLOAT16))
                 print(f"  {step:8} {times}; times faster: {ratios}")
-            hours = {
-                f"gradient {g}, images {m}": args.runs
-                * outer
-                * (10 * (seconds["gradient"][g] + seconds["match"][m]))
-                + args.runs * (outer - 1) * inner * seconds["train"][m]
-                for g, m in (
-                    (PLAIN, PLAIN),
-                    (FLOAT32, PLAIN),
-                    (FLOAT32, FLOAT32),
-                    (FLOAT32, BFLOAT16),
-                    (BFLOAT16, BFLOAT16),
+            trained = args.runs * (outer - 1) * inner
+            for name, forms in SCHEDULES.items():
+                gradient, match, train = (
+                    seconds[step][form] for step, form in zip(seconds, forms, strict=True)
                 )
-            }
-            for name, total in hours.items():
+                total = args.runs * outer * 10 * (gradient + match) + trained * train
                 print(f"  {args.runs} runs, one party, {name}: {total / 3600:.2f} core-hours")
 
 

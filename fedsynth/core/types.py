@@ -82,9 +82,10 @@ class ComputeCost:
     """A repeated unit of computation, for estimates of time: see `experiment.cost_model`."""
 
     # "gradient" (private, clipped), "match" (synthetic step), "train" (plain SGD step),
-    # "scattering" (the transform), or "teachers" (one round of DataLens)
+    # "scattering" (the transform), "teachers" (one round of DataLens), "critic" (a step of
+    # GS-WGAN's critic), or "NAME draw" and "NAME step" (images of its generator, and its step)
     kind: str
-    width: int  # of the ConvNet; hidden units of a teacher
+    width: int  # of the ConvNet or critic; hidden units of a teacher; depth of a generator
     batch: int  # records, or teachers
     times: int
     dtype: str = "float32"  # of products and convolutions: see `nn.compute_dtype`

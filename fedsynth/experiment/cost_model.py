@@ -41,13 +41,15 @@ from fedsynth.evaluation.train_classifier import (
     steps_with_test,
 )
 from fedsynth.experiment.job import Job
+from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, draw_inputs, new_generator
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
-from fedsynth.nn.compute_dtype import compute_type
+from fedsynth.nn.compute_dtype import autocast, compute_type
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
+from fedsynth.nn.gan.critics import ProjectionCritic, wasserstein_loss
 from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
 from fedsynth.nn.transforms.scattering import scattering
 from fedsynth.privacy.clipping import clipped_gradient_sum
@@ -110,6 +112,8 @@ def _probe(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> 
     if kind == "scattering":
         half = torch.full((count, *data.shape), 0.5)
         return typical_seconds(lambda: scattering(half))
+    if kind == "critic" or kind.endswith((" draw", " step")):
+        return typical_seconds(_gan_work(kind, width, data, count, dtype))
     if data.kind == DataKind.TABLE:
         with default_seed("probe"):
             net: nn.Module = classifier("mlp", data.shape, data.classes)
@@ -132,6 +136,41 @@ def _probe(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> 
         loss_and_gradients(net, images, labels, compute=compute_type(dtype))
 
     return typical_seconds({"gradient": gradient, "match": match, "train": train}[kind])
+
+
+def _gan_work(
+    kind: str, width: int, data: DatasetInfo, count: int, dtype: str
+) -> Callable[[], object]:
+    """A step of GS-WGAN's critic, or one of its generators at work."""
+    latents, labels = draw_inputs(count, 10, torch.arange(data.classes), ("probe",))
+    real, fake = torch.rand((2, count, *data.shape), generator=torch_generator("probe"))
+    if kind == "critic":
+        with default_seed("probe"):
+            critic = ProjectionCritic(width, data.classes, data.shape)
+        adam = torch.optim.Adam(critic.parameters(), 1e-4)
+
+        def train() -> None:
+            with autocast(dtype):
+                loss = wasserstein_loss(
+                    critic, real, fake, labels, torch.full((count,), 0.5), penalty=10.0, drift=0.001
+                )
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+
+        return train
+    architecture, _, work = kind.partition(" ")
+    net = new_generator(architecture, width, 10, data.classes, data, "probe")
+    trainer = GeneratorTrainer(net, learning_rate=1e-4, ema_decay=0.999, dtype=dtype)
+
+    @torch.no_grad()
+    def draw() -> object:
+        return trainer.images(latents, labels)
+
+    def step() -> None:
+        trainer.step(1, trainer.images(latents, labels), fake)
+
+    return draw if work == "draw" else step
 
 
 def _teacher_round(width: int, data: DatasetInfo) -> Callable[[], None]:

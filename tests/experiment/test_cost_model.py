@@ -11,7 +11,7 @@ import pytest
 from tiny_runs import release, tiny_job
 
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.types import ComputeCost, DatasetInfo
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.classical_classifiers import CLASSICAL
 from fedsynth.evaluation.config import EvaluationConfig
@@ -27,6 +27,8 @@ from fedsynth.experiment.cost_model import (
     released_images,
 )
 from fedsynth.experiment.job import Job
+from fedsynth.methods.gs_wgan.config import GSWGANConfig
+from fedsynth.methods.gs_wgan.gs_wgan import GSWGAN
 from fedsynth.storage.run_directory import RunDirectory
 
 FACTS = DatasetInfo("digits", (1, 28, 28), 10, (0.1,), (0.3,))
@@ -95,6 +97,27 @@ def test_quality_is_counted_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatc
 def test_the_scorer_can_be_timed() -> None:
     assert cost.scorer_seconds(2, FACTS, training=True) > 0
     assert cost.scorer_seconds(2, FACTS, training=False) > 0
+
+
+@pytest.mark.parametrize(
+    "kind", ["gradient", "match", "train", "critic", "dcgan draw", "dcgan step", "resnet step"]
+)
+def test_every_kind_of_work_can_be_timed(kind: str) -> None:
+    work = [ComputeCost(kind, 4, 2, 3, "bfloat16")]
+    assert 0 < cost.work_seconds(work, FACTS) < 60
+
+
+def test_a_plan_of_gs_wgan_counts_its_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per critic step one draw of images; per warm step and per round one step of a generator."""
+    units = {"critic": 1.0, "dcgan draw": 10.0, "dcgan step": 100.0}
+    monkeypatch.setattr(cost, "_probe", lambda kind, *_: units[kind])
+    cfg = GSWGANConfig(generator="dcgan", subsets=4, steps=8, warm_steps=3, critic_steps=5)
+    parties = (PartyInfo(0, 1000, dict.fromkeys(range(10), 100)),)
+    stage = Stage(FACTS, 0, 1, parties, tuple(range(10)), tuple(range(10)))
+    plan = GSWGAN().plan(cfg, stage, Budget(10.0, 1e-5))
+    warm = 4 * 3
+    expected = 5 * (8 + warm) * (1.0 + 10.0) + 100.0 * (warm + 8)
+    assert cost.release_seconds(plan) == pytest.approx(expected)
 
 
 class FakeClock:

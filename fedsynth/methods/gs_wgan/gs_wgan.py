@@ -92,6 +92,15 @@ class GSWGAN(Method[GSWGANConfig]):
             ),
             rounds=cfg.steps,
             assumes=assumes,
+            server_cost=(
+                ComputeCost(
+                    f"{cfg.generator} step",
+                    cfg.depth,
+                    cfg.batch * cfg.per_round,
+                    cfg.steps,
+                    cfg.dtype,
+                ),
+            ),
         )
 
     def _calibrated_sigma(
@@ -217,7 +226,8 @@ def _party_plan(
     q = 1 / schedule.total_subsets
     one_gradient = without_replacement(schedule.total_subsets, 1, gaussian(sigma))
     weights = sum(t.numel() for t in [*generator.parameters(), *generator.buffers()])
-    critic_steps = cfg.critic_steps * (turns + schedule.subsets[info.party] * cfg.warm_steps)
+    warm_steps = schedule.subsets[info.party] * cfg.warm_steps
+    critic_steps = cfg.critic_steps * (turns + warm_steps)
     return PartyPlan(
         info.party,
         info.records,
@@ -231,8 +241,11 @@ def _party_plan(
         paper_event=repeated(one_gradient, all_turns * cfg.batch),
         bytes_up=turns * 4 * cfg.batch * math.prod(stage.data.shape),
         bytes_down=turns * 4 * (weights + cfg.per_round * cfg.batch * math.prod(stage.data.shape)),
-        # A step of a critic takes about as long as one of a ConvNet of 5/2 its width.
-        cost=(ComputeCost("train", max(1, 5 * cfg.width // 2), cfg.batch, critic_steps),),
+        cost=(
+            ComputeCost("critic", cfg.width, cfg.batch, critic_steps, cfg.dtype),
+            ComputeCost(f"{cfg.generator} draw", cfg.depth, cfg.batch, critic_steps, cfg.dtype),
+            ComputeCost(f"{cfg.generator} step", cfg.depth, cfg.batch, warm_steps, cfg.dtype),
+        ),
     )
 
 
