@@ -22,6 +22,7 @@ from fedsynth.data.fetch import registries as clients
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.ledger import read_entries
+from fedsynth.storage.metrics import Metric
 
 TINY = [
     "data=shapes",
@@ -142,7 +143,10 @@ def test_lists_make_a_grid(finished):
 
 def test_the_metrics_are_tidy(finished):
     rows = rows_of(finished)
-    assert list(rows[0]) == ["method", "epsilon", "seed", "stage", "metric", "value"]
+    assert list(rows[0]) == list(Metric._fields)
+    for row in rows:  # every row says what its epsilon means
+        assert (row["unit"], row["delta"], row["view"]) == ("record", "0.001", "server")
+        assert row["relation"] == "add_remove"
     accuracy = [row for row in rows if row["metric"] == "accuracy"]
     assert len(accuracy) == 10 * 2
     assert all(0 <= float(row["value"]) <= 1 for row in accuracy)

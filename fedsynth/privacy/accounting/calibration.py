@@ -20,7 +20,7 @@ from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.accounting.gdp import check_delta, gdp_mu
 
 PRECISION = 1e-4  # relative: how far above the smallest multiplier the answer may lie
-_SMALLEST, _LARGEST = math.log(1e-3), math.log(1e9)
+_SMALLEST, _LARGEST = math.log(1e-5), math.log(1e9)
 _FAR = 20.0  # cap of |log(found / target)|, so that 0 and infinity stay numbers
 
 Excess = Callable[[float], float]  # log sigma -> log(epsilon found / epsilon wanted)
@@ -127,7 +127,7 @@ def _bracket(excess: Excess, start: float, step: float) -> tuple[float, float]:
         low, high, step = low - step, low, step * 1.5
         if low < _SMALLEST:
             raise UserError(
-                "even a noise multiplier of 0.001 is within this epsilon: the event costs next to "
+                "even a noise multiplier of 1e-5 is within this epsilon: the event costs next to "
                 "nothing (no steps, or a sampling rate near 0), so there is no noise to calibrate."
             )
     return low, high

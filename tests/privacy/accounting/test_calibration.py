@@ -218,6 +218,15 @@ def test_any_split_of_mu_over_gaussians_costs_the_budget_and_no_more(target, sha
     assert target * (1 - 3e-4) <= spent <= target * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("target", [1e-3, 1e4, 1e7])
+def test_very_large_and_very_small_budgets_have_their_noise(target, relation):
+    for make in (gaussian, lambda sigma: repeated(poisson(0.01, gaussian(sigma)), 100)):
+        sigma = noise_multiplier(make, target, DELTA, relation=relation)
+        spent = epsilon(make(sigma), DELTA, relation=relation)
+        assert target * 0.99 <= spent <= target
+
+
 def test_replacing_a_record_halves_mu():
     mu = gaussian_mu(2.0, DELTA, relation="replace_one")
     assert epsilon(gaussian(1 / mu), DELTA, relation="replace_one") == pytest.approx(2.0, rel=1e-6)
