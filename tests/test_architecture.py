@@ -28,6 +28,7 @@ CROSS_CUTTING = {
     "methods/test_published_defaults.py": "the defaults of all published methods",
     "methods/dpdc/test_ndpdc_tables.py": "ndpdc and its features on tables",
     "privacy/test_fuzz_files.py": "damaged files of every kind",
+    "privacy/test_fuzz_requests.py": "altered requests to every method",
     "privacy/test_summation_order.py": "every mechanism that adds up records",
     "privacy/accounting/test_published_epsilons.py": "published epsilons, over all conventions",
 }

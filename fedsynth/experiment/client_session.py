@@ -39,6 +39,7 @@ from fedsynth.privacy.party_key import PartyKey
 from fedsynth.privacy.policy import PartyPolicy, read_policy
 from fedsynth.privacy.private_cache import PrivateCache
 from fedsynth.privacy.request_log import Form, RequestLog
+from fedsynth.privacy.secagg.certification import Certification
 from fedsynth.privacy.secagg.protocol import STAGES, answer_in_stage
 
 
@@ -70,7 +71,15 @@ def answer_request(proposal: str, node: Node, stage: int, request: Request) -> R
 
         at_least = max(shares, side.policy.least_shares)
         parties = [plan.party for plan in job.plan(stage).parties]
-        return answer_in_stage(work, side.party, at_least, request, masked, parties=parties)
+        return answer_in_stage(
+            work,
+            side.party,
+            at_least,
+            request,
+            masked,
+            parties=parties,
+            certification=Certification(side.ledger.party_key, side.policy.peer_keys),
+        )
     form = Form.IDEAL if job.secure_sum == SecureSum.IDEAL else Form.CLEAR
     return _answer(side, work, stage, request, form)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 
 from fedsynth.core.enums import DataKind, Relation, Unit
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -57,7 +58,13 @@ class PartyContext(Generic[C]):
         return self.guard.device
 
     def random_key(self, request: Request) -> tuple[object, ...]:
-        """The key of this party's public randomness, under the seed that the request names."""
+        """The key of this party's public randomness, under the seed that the request names.
+
+        Raises:
+            Refused: The request names none.
+        """
+        if "seed" not in request.scalars:
+            raise Refused(Refusal.REQUEST, f"the request {request.kind!r} names no seed.")
         return self.plan.random_key(request.scalars["seed"], self.party)
 
 

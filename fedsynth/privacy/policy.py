@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,9 @@ class PartyPolicy:
     least_shares: int = setting(
         2, "fewest parties in a sum whose noise they add in shares", at_least=1
     )
+    peers: dict[str, Any] | None = setting(
+        None, "public keys of the other parties by number, which sign their part of a secure sum"
+    )
     ledger: str = setting(".", "folder of the ledger, the keys and unfinished work")
     progress: str | None = setting(None, "folder for the display of progress; default: none")
     most_records: int | None = setting(None, "most records that a job may use", at_least=1)
@@ -109,6 +113,11 @@ class PartyPolicy:
     def noise_seed(self) -> int | None:
         """The seed of a simulated party's noise; None: noise from the operating system."""
         return int(self.noise.removeprefix(SEED)) if self.noise.startswith(SEED) else None
+
+    @property
+    def peer_keys(self) -> dict[int, str]:
+        """The public keys of the other parties in secure sums, by number; empty: unknown."""
+        return {int(party): key for party, key in (self.peers or {}).items()}
 
     @property
     def most_epsilon(self) -> float:
@@ -302,6 +311,12 @@ def _check(policy: PartyPolicy) -> None:
         raise UserError("data.name is missing: the public name of the data set.")
     if math.isnan(life.epsilon):
         raise UserError("lifetime.epsilon is missing: what all jobs together may cost.")
+    for party, key in (policy.peers or {}).items():
+        if not str(party).isdecimal() or not re.fullmatch("[0-9a-f]{64}", str(key)):
+            raise UserError(
+                f"peers.{party}={key!r}: a party's number and its public key of 64 hexadecimal "
+                "digits."
+            )
     if life.order is not None and life.limit <= 0:
         raise UserError(
             f"lifetime.order={life.renyi_order:g} proves nothing about epsilon={life.epsilon:g} at "

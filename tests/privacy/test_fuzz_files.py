@@ -31,7 +31,7 @@ from fedsynth.storage.checkpoint import rounds
 from fedsynth.storage.releases import archive, unarchive
 from fedsynth.storage.state_file import DamagedState, read_state, write_state
 
-FILES = max(40, int(os.environ.get("FEDSYNTH_FUZZ", "500")) // 10)  # over all kinds
+FILES = max(40, int(os.environ.get("FEDSYNTH_FUZZ", "400")) // 10)  # over all kinds
 SEED = int(os.environ.get("FEDSYNTH_FUZZ_SEED", "0"))
 KINDS = 8
 EACH = -(-FILES // KINDS)

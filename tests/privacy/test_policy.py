@@ -176,3 +176,14 @@ def test_a_plan_within_the_policy_is_allowed() -> None:
     trusting.check_plan(plan(views={SERVER_VIEW: disclosed()}), rounds=1, secure_sum="ideal")
     open_ = parse_policy(LEAST.replace("3}", ".inf}"))
     open_.check_plan(plan(event=disclosed()), rounds=1, secure_sum="ideal")
+
+
+def test_peers_are_numbers_with_public_keys() -> None:
+    key = "0a" * 32
+    assert parse_policy(LEAST).peer_keys == {}
+    policy = parse_policy(LEAST + f'peers: {{1: "{key}", "2": "{key}"}}')
+    assert policy.peer_keys == {1: key, 2: key}
+    assert parse_policy(policy_text(policy)).peer_keys == policy.peer_keys
+    for wrong in ('{one: "' + key + '"}', '{1: "0a"}', "{1: 17}", '{-1: "' + key + '"}'):
+        with pytest.raises(UserError, match=r"peers\.(one|1|-1)"):
+            parse_policy(LEAST + f"peers: {wrong}")
