@@ -247,6 +247,21 @@ def ledger(words: tuple[str, ...]) -> None:
 
 @app.command(context_settings=WORDS)
 @_words()
+def budget(words: tuple[str, ...]) -> None:
+    """Show what a party has spent.
+
+    \b
+    fedsynth budget DIR [--delta D]
+
+    DIR is the folder of a party's party.yaml: its jobs, what they cost together and what is left of
+    its lifetime budget. Or a run directory: what all its jobs together would have cost each party.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.budget", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
 def compare(words: tuple[str, ...]) -> None:
     """Compare runs with the published numbers.
 
@@ -291,9 +306,11 @@ def nodes(words: tuple[str, ...]) -> None:
     """Work with real Flower nodes.
 
     \b
-    fedsynth nodes app FOLDER | rehearse JOB --parties N
+    fedsynth nodes app FOLDER | config JOB FILE --parties N | rehearse JOB --parties N
 
-    `app` writes the folder that `flwr run` takes; `rehearse` runs a job on nodes of this machine.
+    `app` writes the folder that `flwr run` takes, `config` the configuration of a run from a job;
+    `rehearse` runs a job on nodes of this machine, each with the policy of a simulated party or the
+    one that `--policy PARTY.YAML` names.
     """
     if not _help_asked(words):
         _exit("fedsynth.cli.nodes", words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ def test_a_policy_of_few_lines_has_safe_defaults() -> None:
     assert policy.most_epsilon == 3
     assert policy.lifetime.delta == 1e-5
     assert math.isfinite(policy.lifetime.epsilon)
+
+
+def test_the_guides_example_is_a_policy() -> None:
+    """With the values that the text beside it states, and a name for each key that it explains."""
+    guide = (Path(__file__).parents[2] / "docs/guides/real_nodes.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    policy = parse_policy(example)
+    assert (policy.lifetime.epsilon, policy.lifetime.delta, policy.job_epsilon) == (4, 1e-5, 2)
+    assert policy.methods == ("psg", "ldpdc")
+    assert policy.noise_seed is None
+    names = {f.name for f in dataclasses.fields(PartyPolicy)}
+    assert {name for name in names if name not in guide} == set()
+    policy.check_job(**JOB)
+    assert "at most 2" in str(refused(policy, budget=Budget(2.5, 1e-5)))
 
 
 @pytest.mark.parametrize(
