@@ -14,6 +14,7 @@ from rich.console import Console
 from fedsynth.cli.progress import Progress
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.flower_compat import quiet_flower
+from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
@@ -46,6 +47,7 @@ def start(config: ExperimentConfig, arguments: Sequence[str], quiet: bool) -> in
     folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
     experiment = Experiment.of(config, folder)
+    check_affordable(experiment)
     ensure_data(config.scenario)  # before anything is written
     run = RunDirectory.create(folder)
     with in_use(folder):

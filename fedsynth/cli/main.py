@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +35,12 @@ class _Commands(click.Group):
         """
         if args and args[0] not in self.commands:
             from fedsynth.core.errors import nearest
+            from fedsynth.experiment.scenario_files import scenario_files
 
+            if args[0] in scenario_files():
+                raise click.UsageError(
+                    f"{args[0]} is a scenario: `fedsynth run {args[0]}` runs it.", ctx
+                )
             raise click.UsageError(
                 f"no command {args[0]!r}.{nearest(args[0], self.commands)} "
                 "`fedsynth --help` lists them.",
@@ -333,6 +339,9 @@ def completion(shell: str) -> None:
 
 def entry() -> None:
     """The console command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app.main(prog_name="fedsynth", complete_var="_FEDSYNTH_COMPLETE")
     except BrokenPipeError:  # the reader has closed, as in `fedsynth list | head`

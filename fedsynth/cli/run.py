@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)  # batch systems say it this way
     prepare_worker()
+    tolerate_terminal()
     try:
         return _run(parse(arguments), arguments)
     except UserError as error:
@@ -89,6 +91,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
         return 130
+
+
+def tolerate_terminal() -> None:
+    """Print a replacement for what the terminal's encoding lacks, in place of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -128,6 +137,7 @@ def print_plan(config: ExperimentConfig) -> None:
     from rich.console import Console
 
     from fedsynth.cli.plan_table import plan_table
+    from fedsynth.experiment.affordability import check_affordable
     from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.warnings import warnings
     from fedsynth.report.report_data import exchange_note
@@ -137,6 +147,7 @@ def print_plan(config: ExperimentConfig) -> None:
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else 170)
     seeds = f", times {len(config.run.seed)} seeds" if len(config.run.seed) > 1 else ""
+    check_affordable(experiment)
     console.print(plan_table(jobs, f"{config.run.scenario}, preset {config.run.preset}{seeds}"))
     console.print(
         f"delta={config.run.delta:g}, unit {jobs[0].budget.unit}, relation "

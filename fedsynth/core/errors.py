@@ -42,8 +42,9 @@ class Refused(UserError):
 
 def nearest(name: object, allowed: Iterable[object]) -> str:
     """Return " Did you mean 'x'?" for the closest of `allowed`, or "" when nothing is close."""
-    close = difflib.get_close_matches(str(name), [str(a) for a in allowed], n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    names = {str(a).lower(): str(a) for a in allowed}
+    close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""
 
 
 def allowed(names: Iterable[object], command: str = "") -> str:

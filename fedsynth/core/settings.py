@@ -116,6 +116,8 @@ def convert(value: Any, kind: Any, key: str) -> Any:
 
 
 def _whole(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value  # not by way of a float, which has 53 bits
     number = _number(value)
     return int(number) if number is not None and number.is_integer() else None
 
@@ -155,13 +157,18 @@ def _check_limits(value: Any, limits: Mapping[str, Any], key: str) -> None:
         if limits.get("finite") and isinstance(item, float) and math.isinf(item):
             raise UserError(f"{key}={item!r} must be a finite number.")
         if limits.get("above") is not None and not item > limits["above"]:
-            raise UserError(f"{key}={item!r} must be above {limits['above']:g}.")
+            raise UserError(f"{key}={item!r} must be above {_limit(limits['above'])}.")
         if limits.get("below") is not None and not item < limits["below"]:
-            raise UserError(f"{key}={item!r} must be below {limits['below']:g}.")
+            raise UserError(f"{key}={item!r} must be below {_limit(limits['below'])}.")
         if limits.get("at_least") is not None and not item >= limits["at_least"]:
-            raise UserError(f"{key}={item!r} must be at least {limits['at_least']:g}.")
+            raise UserError(f"{key}={item!r} must be at least {_limit(limits['at_least'])}.")
         if limits.get("at_most") is not None and not item <= limits["at_most"]:
-            raise UserError(f"{key}={item!r} must be at most {limits['at_most']:g}.")
+            raise UserError(f"{key}={item!r} must be at most {_limit(limits['at_most'])}.")
+
+
+def _limit(number: float) -> str:
+    """A limit as people write it: 1,000,000 and 1e-05."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:g}"
 
 
 def _check_choice(value: Any, choices: Sequence[Any], key: str) -> None:

@@ -137,6 +137,8 @@ def find(name: str) -> DataSet:
     if name not in _registry:
         discover()
     if name not in _registry:
+        if name.endswith(".npz"):
+            raise UserError(f"unknown data set {name!r}: a file is named data={npz.PREFIX}{name}.")
         raise unknown("data set", name, [*names(), f"{npz.PREFIX}PATH.npz"])
     return _registry[name]
 

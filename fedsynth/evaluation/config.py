@@ -62,16 +62,16 @@ def merge_layers(layers: list[dict[str, object]], preset: str | None) -> dict[st
     return {**base, **{k: v for layer in layers for k, v in layer.items()}}
 
 
-MINIMA = {
-    "width": 1,
-    "nets": 0,
-    "epochs": 0,
-    "max_images": 0,
-    "batch": 0,
-    "images_per_class": 0,
-    "suite_images": 0,
-    "scorer_width": 1,
-    "scorer_images": 0,
+LIMITS = {  # least and most
+    "width": (1, 4096),
+    "nets": (0, 10_000),
+    "epochs": (0, 1_000_000),
+    "max_images": (0, 10**12),
+    "batch": (0, 1_000_000),
+    "images_per_class": (0, 10_000_000),
+    "suite_images": (0, 10**9),
+    "scorer_width": (1, 1024),
+    "scorer_images": (0, 10**12),
 }
 
 
@@ -125,10 +125,12 @@ class EvaluationConfig:
                 raise unknown("classifier", name, known)
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
-        for name, least in MINIMA.items():
+        for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"evaluation {name}={value!r} must be a whole number >= {least}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise UserError(
+                    f"evaluation.{name}={value!r} must be a whole number from {least} to {most}."
+                )
 
     @property
     def rules(self) -> Protocol:

@@ -102,6 +102,7 @@ class RunConfig:
 
 RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
 SCENARIO_KEYS = tuple(f.name for f in dataclasses.fields(ScenarioConfig))
+DATA_KEYS = ("data", "partition", "parties", "stages")  # that a scenario's sentence speaks of
 TEXT_KEYS = tuple(  # their values are taken as they are typed: a path may look like a number
     key
     for keys in (RunConfig, ScenarioConfig)
@@ -150,6 +151,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
                 raise UserError(f"{word!r}: {part!r} was given a value already.")
+        if last in target:
+            raise UserError(f"{key}= is given twice: give one of the two values.")
         target[last] = _value(key, text)
     return values
 
@@ -158,6 +161,8 @@ def _value(key: str, text: str) -> Any:
     if text and key in TEXT_KEYS:
         return text
     pieces = text.split(",") if "," in text and not text.lstrip().startswith(("[", "{")) else None
+    if pieces is not None and not all(piece.strip() for piece in pieces):
+        raise UserError(f"{key}={text} has an empty item: two commas, or one at an end.")
     try:
         if pieces is not None:
             return [_number_or(yaml.safe_load(piece)) for piece in pieces]
@@ -167,7 +172,11 @@ def _value(key: str, text: str) -> Any:
 
 
 def _number_or(value: Any) -> Any:
-    """YAML 1.1 reads 1e-5 as a text; a person means a number."""
+    """YAML 1.1 reads 1e-5 as a text; a person means a number, in lists and mappings too."""
+    if isinstance(value, Mapping):
+        return {key: _number_or(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_number_or(item) for item in value]
     if isinstance(value, str):
         try:
             return float(value)
@@ -199,7 +208,24 @@ def resolve(overrides: Mapping[str, Any]) -> ExperimentConfig:
             f"Allowed: {', '.join(PRESETS)}."
         )
     layers, left_out = suited([file, presets.get(preset, {}), overrides])
-    return dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
+    config = dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
+    if any(overrides.get(key, file.get(key)) != file.get(key) for key in DATA_KEYS):
+        config = dataclasses.replace(config, about=scenario_in_words(config.scenario))
+    return config
+
+
+def scenario_in_words(scenario: ScenarioConfig) -> str:
+    """One sentence on the parties and their data, where that of the scenario file is not true."""
+    parties = "One party" if scenario.parties == 1 else f"{scenario.parties:,} parties"
+    if not scenario.parties:
+        parties = "All users"
+    one = scenario.parties == 1
+    order = "" if one else (" one after another" if scenario.stages == "in_turn" else " at once")
+    return (
+        f"{parties} {'holds' if one else 'hold'} {Path(scenario.data).name}"
+        f"{'' if one else f', divided by {scenario.partition},'} and "
+        f"{'releases' if one else 'release'}{order}"
+    )
 
 
 def check_presets(presets: Any) -> dict[str, dict[str, Any]]:

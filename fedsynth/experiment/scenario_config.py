@@ -20,13 +20,17 @@ class ScenarioConfig:
     data: str = setting("mnist", "data set")
     partition: str = setting("classes", "partitioner of the records among the parties")
     options: dict[str, Any] | None = setting(None, "options of the partitioner")
-    parties: int = setting(5, "number of parties; 0: every user of the data", at_least=0)
+    parties: int = setting(
+        5, "number of parties; 0: every user of the data", at_least=0, at_most=1_000_000
+    )
     stages: StageOrder = setting(
         StageOrder.IN_TURN,
         "in_turn: each party is a stage of its own; together: one stage asks all",
     )
     partition_seed: int = setting(0, "public seed of the partition", at_least=0)
-    resize: int | None = setting(None, "side to which images are scaled (bilinear)", at_least=4)
+    resize: int | None = setting(
+        None, "side to which images are scaled (bilinear)", at_least=4, at_most=1024
+    )
     grey: bool = setting(False, "convert colour images to grey")
     holdout: float = setting(
         0.0,

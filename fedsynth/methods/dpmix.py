@@ -35,7 +35,7 @@ from fedsynth.privacy.mechanisms.sums import RecordSum
 class DPMixConfig:
     """DPMix's settings; the defaults are those of the comparison."""
 
-    spc: int = setting(50, "mixtures per class that a party holds", at_least=1)
+    spc: int = setting(50, "mixtures per class that a party holds", at_least=1, at_most=1_000_000)
     group: int = setting(50, "expected records in a mixture (L)", at_least=1)
     label_share: float = setting(
         0.5, "share of a record's squared norm that its label gets", above=0, at_most=0.99

@@ -119,7 +119,7 @@ def test_what_is_named_twice_is_one_job():
         (["pgs.spc=2"], r"unknown key 'pgs'\. Did you mean 'psg'"),
         (["psg=2"], r"psg=2: psg holds keys; write psg\.KEY=VALUE"),
         (["psg.spc=2", "psg.spc.x=2"], r"'spc' was given a value already"),
-        (["evaluation.nets=-1"], r"evaluation nets=-1 must be a whole number >= 0"),
+        (["evaluation.nets=-1"], r"evaluation.nets=-1 must be a whole number from 0 to"),
         (["evaluation.protocol=Q"], r"unknown protocol 'Q'.*Allowed: D, G, L, P"),
         (["method=pgs"], r"unknown method 'pgs'\. Did you mean 'psg'\? Allowed: .*dp_sgd"),
         (["method="], r"method=None is not a text"),

@@ -60,7 +60,9 @@ class DPCGANConfig:
     )  # fmt: skip
     latent: int = setting(100, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(128, "hidden units of both networks", at_least=1)
-    spc: int = setting(6000, "images per class drawn from the generators", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generators", at_least=1, at_most=1_000_000
+    )
 
     def sampling_rate(self, info: PartyInfo) -> float:
         """The probability that a record enters a batch."""

@@ -56,7 +56,9 @@ class DPGANConfig:
     critic_steps: int = setting(5, "critic steps per generator step", at_least=1)
     latent: int = setting(100, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(1024, "units of the generator's widest layer", at_least=8)
-    spc: int = setting(6000, "images per class drawn from the generators", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generators", at_least=1, at_most=1_000_000
+    )
 
     def sampling_rate(self, records: int) -> float:
         """The probability that a record of a class of this size enters a batch: a power of 1.41."""

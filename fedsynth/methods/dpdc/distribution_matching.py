@@ -33,7 +33,7 @@ from fedsynth.nn.transforms.augment import DSAParams, apply_dsa, draw_dsa, dsa_o
 class DistributionConfig:
     """The settings of the loop; the defaults are the published ones."""
 
-    spc: int = setting(50, "synthetic images per class (M)", at_least=1)
+    spc: int = setting(50, "synthetic images per class (M)", at_least=1, at_most=1_000_000)
     iterations: int = setting(10000, "fresh networks, one step of the images each (I)", at_least=1)
     image_learning_rate: float = setting(
         1.0, "learning rate of the images", above=0, formerly="image_rate"

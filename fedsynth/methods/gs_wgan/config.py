@@ -74,7 +74,9 @@ class GSWGANConfig(CriticConfig):
         0.999, "decay of the moving average of generators that is released", at_least=0, at_most=1,
         formerly="average",
     )  # fmt: skip
-    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
+    )
 
     def schedule(self, stage: Stage) -> ParticipationSchedule:
         """The turns of all subsets in this stage."""

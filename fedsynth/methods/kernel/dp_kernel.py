@@ -55,7 +55,9 @@ class DPKernelConfig:
     """DP-kernel's settings; the defaults are the published ones, but for the generator, which is
     DP-MERF's, and for the length scales, which are for pixels between -1 and 1."""
 
-    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
+    )
     group: int = setting(6, "expected records per class and step", at_least=1)
     images: int = setting(6, "generated images per class and step", at_least=2)
     steps: int = setting(200000, "steps", at_least=1)

@@ -74,7 +74,9 @@ class FeatureMap(ABC):
 class EmbeddingConfig:
     """The settings that mean-embedding methods share; the defaults are the published ones."""
 
-    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
+    )
     latent: int = setting(
         5, "length of the generator's latent vectors", at_least=1, formerly="code"
     )

@@ -86,7 +86,9 @@ class PateGANConfig:
     )
     latent: int = setting(64, "length of a latent vector", at_least=1, formerly="code")
     hidden: int = setting(128, "hidden units of every network", at_least=1)
-    spc: int = setting(6000, "images per class drawn from the generators", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generators", at_least=1, at_most=1_000_000
+    )
 
     def multiplier(self, budget: Budget) -> float:
         """The noise over the sensitivity of a round: `batch` counts that move by one each."""

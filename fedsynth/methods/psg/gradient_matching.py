@@ -53,7 +53,7 @@ LAPTOP = {  # settings of the smoke and laptop presets of PSG and its relatives
 class MatchingConfig:
     """The settings of the loop; the defaults are the published ones."""
 
-    spc: int = setting(10, "synthetic images per class", at_least=1)
+    spc: int = setting(10, "synthetic images per class", at_least=1, at_most=1_000_000)
     runs: int | None = setting(
         None, "fresh networks (R); none: published, by budget and stages", at_least=1
     )

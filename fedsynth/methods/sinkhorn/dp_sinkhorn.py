@@ -46,7 +46,9 @@ COST_AS_CONVNET_WIDTH = 20  # a step on an image takes about as long as one of s
 class DPSinkhornConfig:
     """DP-Sinkhorn's settings; the defaults are the published ones for MNIST."""
 
-    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
+    )
     batch: int = setting(50, "expected records in a step's sample", at_least=1)
     images: int = setting(50, "generated images per step", at_least=2)
     steps: int = setting(3446400, "steps (2,872 passes of 1,200 steps)", at_least=1)

@@ -73,7 +73,9 @@ class EnsembleConfig:
     generator_steps: int = setting(1, "generator updates per round (no privacy cost)", at_least=1)
     generator_hidden: int = setting(1024, "hidden units of the generator", at_least=1)
     generator_channels: int = setting(128, "channels of the generator", at_least=1)
-    spc: int = setting(6000, "images per class drawn from the generator", at_least=1)
+    spc: int = setting(
+        6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
+    )
 
     @property
     def first_updates(self) -> int:
