@@ -31,6 +31,7 @@ CROSS_CUTTING = {
     "privacy/test_fuzz_files.py": "damaged files of every kind",
     "privacy/test_fuzz_requests.py": "altered requests to every method",
     "privacy/test_summation_order.py": "every mechanism that adds up records",
+    "privacy/auditing/test_attacks.py": "attacks on several mechanisms",
     "privacy/accounting/test_published_epsilons.py": "published epsilons, over all conventions",
 }
 

@@ -268,6 +268,22 @@ def budget(words: tuple[str, ...]) -> None:
 
 @app.command(context_settings=WORDS)
 @_words()
+def audit(words: tuple[str, ...]) -> None:
+    """Attack a mechanism or a method and bound its epsilon from below.
+
+    \b
+    fedsynth audit method=NAME|mechanism=NAME epsilon=E [break=ERROR] [form=one_run] [runs=N]
+
+    Prints the claimed, the audited and the theoretical value and writes them to a JSON file.
+    break= makes a deliberate error, in this command only: no_noise, half_noise, no_clip,
+    fixed_seed, biased_sampling, wrong_denominator or float32.
+    """
+    if not _help_asked(words):
+        _exit("fedsynth.cli.audit", words)
+
+
+@app.command(context_settings=WORDS)
+@_words()
 def compare(words: tuple[str, ...]) -> None:
     """Compare runs with the published numbers.
 

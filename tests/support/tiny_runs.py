@@ -21,85 +21,13 @@ from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ScenarioConfig, scenario_stages
 from fedsynth.experiment.simulated_parties import run_job, write_policies
 from fedsynth.experiment.stage_extension import StageExtension
-from fedsynth.methods.method import Method
+from fedsynth.experiment.tiny_settings import tiny_settings
 from fedsynth.methods.registry import all_methods, method
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.storage.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
-
-# Settings that many methods share, with values that make a run tiny.
-SHRINK: Mapping[str, Any] = {
-    "width": 4,
-    "spc": 2,
-    "runs": 2,
-    "outer": 2,
-    "inner": 1,
-    "batches": 2,
-    "updates": 1,
-    "epochs": 2,
-    "batch": 64,
-    "group": 20,
-    "iterations": 4,
-    "steps": 4,
-    "rounds": 4,
-    "teachers": 6,
-    "features": 16,
-}
-
-_TEACHERS = {
-    "teachers": 120,
-    "batch": 3,
-    "channels": 1,
-    "hidden": 4,
-    "latent": 3,
-    "generator_hidden": 4,
-    "generator_channels": 2,
-}
-
-# The other settings that make single methods tiny.
-TINY: Mapping[str, Mapping[str, Any]] = {
-    "datalens": {
-        **_TEACHERS,
-        "entries": 20,
-        "sketch_rows": 3,
-        "sketch_columns": 50,
-        "teacher_steps": 2,
-        "pretraining": 4,
-        "clip": 0.01,
-        "beta": 0.1,
-    },
-    "dp_cgan": {"hidden": 8, "latent": 4},
-    "dp_gan": {"hidden": 16, "latent": 4, "batch": 8, "learning_rate": 0.001, "critic_steps": 1},
-    "dp_hp": {"order": 3, "product_order": 2, "pairs": 4},
-    "dp_kernel": {"images": 3, "min_length_scale": 4.0, "length_scales": 2, "learning_rate": 0.001},
-    "dp_merf_ae": {"ae_hidden": 4, "ae_latent": 3, "ae_steps": 3, "ae_batch": 60},
-    "dp_ntk": {"hidden": 5},
-    "dp_sinkhorn": {"depth": 8, "images": 6, "learning_rate": 0.001},
-    "g_pate": {
-        **_TEACHERS,
-        "projections": 3,
-        "bins": 4,
-        "threshold": 0.1,
-        "rounds": 3,
-        "pretraining": 3,
-    },
-    "gs_wgan": {
-        "subsets": 4,
-        "per_round": 2,
-        "batch": 4,
-        "critic_steps": 2,
-        "warm_steps": 2,
-        "generator": "dcgan",
-        "depth": 8,
-        "learning_rate": 0.01,
-        "keep": False,
-    },
-    "pate_gan": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
-    "sketch_teach": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
-    "sketch_teach_joint": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
-}
 
 # 400 training records: two parties in turn with five classes each, three parties together with all
 # classes each, and two parties together with a table.
@@ -122,13 +50,6 @@ EVALUATION = {
 def scenarios_of(name: str) -> list[str]:
     """The scenarios with a kind of data that a method can release."""
     return [scenario for scenario, kind in DATA_KINDS.items() if kind in method(name).kinds]
-
-
-def tiny_settings(some: Method, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All settings of a method, with tiny values."""
-    fields = {f.name: f.default for f in dataclasses.fields(some.Config)}
-    shrunk = {name: SHRINK.get(name, default) for name, default in fields.items()}
-    return {**shrunk, **TINY.get(some.name, {}), **(changes or {})}
 
 
 def tiny_job(

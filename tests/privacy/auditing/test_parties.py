@@ -1,4 +1,4 @@
-"""The auditor: bounds that are true, tight enough to be of use, and that find broken mechanisms."""
+"""Audits of parties: an honest guard stays below its claim, a broken one does not."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from fedsynth.core.messages import Request
 from fedsynth.core.settings import build
@@ -21,8 +17,9 @@ from fedsynth.data.records import Records
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
 from fedsynth.privacy import guard as guard_module
-from fedsynth.privacy.accounting.gdp import gdp_epsilon, gdp_mu
-from fedsynth.privacy.auditing import _bounds, audit, audit_attack, fresh_party
+from fedsynth.privacy.accounting.gdp import gdp_mu
+from fedsynth.privacy.auditing.parties import audit_attack, fresh_party
+from fedsynth.privacy.auditing.two_worlds import audit
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms import outer_products, sums
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum
@@ -30,56 +27,6 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 from fedsynth.privacy.party_data import PartyData
 
 Attack = Callable[[Guard, PartyData], float]
-
-
-# The bounds
-
-
-@given(st.integers(0, 30), st.integers(0, 30), st.floats(0.01, 0.2))
-@settings(max_examples=25, deadline=None)
-def test_the_rates_are_bounded_as_clopper_and_pearson_say(
-    hits: int, alarms: int, alpha: float
-) -> None:
-    without = np.arange(30) < alarms
-    with_canary = np.arange(30) < hits
-    least, most = _bounds(without.astype(float), with_canary.astype(float), 0.5, alpha)
-    usual = [binomtest(k, 30).proportion_ci(1 - alpha, "exact") for k in (hits, alarms)]
-    assert least == pytest.approx(usual[0].low, abs=1e-9)
-    assert most == pytest.approx(usual[1].high, abs=1e-9)
-
-
-def test_randomised_response_is_found_out_and_not_slandered() -> None:
-    rng, epsilon = np.random.default_rng(1), 1.5
-    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
-    no, yes = ((rng.random(20_000) < share).astype(float) for share in (1 - honest, honest))
-    found = audit(no, yes, delta=1e-5)
-    assert epsilon - 0.15 < found.epsilon <= epsilon
-
-
-@pytest.mark.parametrize("mu", [0.5, 2.0])
-def test_a_gaussian_mechanism_is_bounded_tightly_from_below(mu: float) -> None:
-    rng = np.random.default_rng(2)
-    found = audit(rng.normal(size=20_000), rng.normal(mu, size=20_000), delta=1e-5)
-    assert 0.85 * mu < found.mu <= mu
-    assert found.epsilon <= found.epsilon_gdp == pytest.approx(gdp_epsilon(found.mu, 1e-5))
-    assert found.epsilon_gdp <= gdp_epsilon(mu, 1e-5)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=20, deadline=None)
-def test_worlds_that_are_alike_prove_little(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    no, yes = rng.normal(size=(2, 100))
-    found = audit(no, yes, delta=1e-5, confidence=1 - 1e-6)
-    assert found.epsilon == found.mu == found.epsilon_gdp == 0.0
-
-
-def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match="20 finite scores"):
-        audit([0.0] * 19, [1.0] * 19, 1e-5)
-    with pytest.raises(ValueError, match="20 finite scores"):
-        audit([0.0] * 30, [math.nan] * 30, 1e-5)
-
 
 # Mechanisms of the guard
 

@@ -1,0 +1,73 @@
+"""Audits of mechanisms: tight for Gaussian ones, and never above the claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsynth.core.errors import UserError
+from fedsynth.privacy.accounting.gdp import gdp_mu
+from fedsynth.privacy.auditing.cases import MECHANISMS, cases_of
+from fedsynth.privacy.auditing.mechanisms import (
+    RATIO,
+    _attack,
+    _Setting,
+    audit_mechanism,
+)
+from fedsynth.privacy.auditing.recording import distance
+
+EPSILON, DELTA = 16.0, 1e-5  # mu = 2.8, where the least runs suffice
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("class_sums", 3), ("record_sum", 1), ("gradients", 1), ("outer_products", 1)],
+)
+def test_gaussian_mechanisms_are_bounded_within_a_twentieth_of_their_mu(name, seed):
+    """Sums (embeddings are sums per class), gradients and outer products."""
+    case = cases_of(name)[0]
+    finding = _attack(
+        case, RATIO, EPSILON, DELTA, runs=6000, choice=None, noise_seed=seed, confidence=0.95
+    )
+    assert finding.reached >= 0.95
+    assert not finding.found
+    assert finding.audited_mu <= finding.theoretical_mu == pytest.approx(gdp_mu(EPSILON, DELTA))
+    assert finding.audited_epsilon <= finding.claimed_epsilon
+    assert finding.audited_epsilon_any < finding.audited_epsilon
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_worst_canary_of_every_mechanism_moves_it_by_its_sensitivity(name):
+    """Not more, or the sensitivity would be wrong; not much less, or the canary would be weak."""
+    noise = 1.0
+    for case in cases_of(name):
+        reached = distance(*_Setting(case, noise, 1).measured())
+        assert reached <= 1 + 1e-6
+        if case.attack != "out of bounds":
+            assert reached >= 0.99
+        else:
+            assert reached == 0
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_is_audited_and_none_is_above_its_claim(name):
+    findings = audit_mechanism(name, EPSILON, DELTA, runs=40, noise_seed=2)
+    assert not any(finding.found for finding in findings)
+    for finding in findings:
+        assert finding.audited_epsilon <= finding.theoretical_epsilon
+        assert finding.theoretical_epsilon == pytest.approx(EPSILON, rel=2e-3)
+        assert finding.view
+        assert (finding.unit, finding.relation) == ("record", "add_remove")
+    together = sum(1 - finding.confidence for finding in findings)
+    assert together <= 0.05 + 1e-9
+
+
+def test_an_audit_without_a_seed_differs_each_time():
+    first, second = (
+        audit_mechanism("vote_maxima", 1.0, DELTA, runs=60)[0].as_dict() for _ in range(2)
+    )
+    assert first.keys() == second.keys()
+
+
+def test_an_unknown_mechanism_is_refused_by_name():
+    with pytest.raises(UserError, match="Did you mean 'record_sum'"):
+        audit_mechanism("record_sums", 1.0, DELTA)
