@@ -18,6 +18,7 @@ from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data
 from fedsynth.experiment.server_session import dropout_notes
@@ -125,6 +126,7 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool) -> int:
     for text in left:
         print(f"note: {text}", file=sys.stderr)
     report = write_report(run, build_report_data(experiment, command, [*notes, *left]))
+    seal_run(run, settings.noise_seed)
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
     print(f"report: {report}")
     return 0

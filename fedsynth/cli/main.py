@@ -225,12 +225,15 @@ def reproduce(words: tuple[str, ...]) -> None:
 @app.command(context_settings=WORDS)
 @_words()
 def verify(words: tuple[str, ...]) -> None:
-    """Check a ledger.
+    """Check a release, a run or a ledger without trusting it.
 
     \b
-    fedsynth verify LEDGER [--delta D] [--opacus] [--unit record|user]
+    fedsynth verify RELEASE|FOLDER [--key HEX] [--keys FILE]
+    fedsynth verify RUN [--key HEX] [--keys FILE]
+    fedsynth verify LEDGER [--delta D] [--opacus] [--unit U] [--relation R]
 
-    Follows every chain of hashes and computes every epsilon again from the recorded events.
+    Checks every hash and signature and computes every epsilon again, by two accountants. Keys of
+    parties that you know from elsewhere show who signed.
     """
     if not _help_asked(words):
         _exit("fedsynth.cli.verify", words)

@@ -1,164 +1,77 @@
-"""Check a ledger without the run that wrote it: `python -m fedsynth.cli.verify LEDGER`.
+"""Check a release, a run or a ledger without trusting it: `python -m fedsynth.cli.verify PATH`.
 
-Every hash chain in the file (one per job and party) is checked from its first line, and the cost of
-its events is computed again, by PLD and by RDP. No more than the ledger is needed. The unit of
-privacy is not part of the events: it is read from the run's `config.yaml` if the ledger still lies
-beside it, and given as an option otherwise. A chain does not show that its last lines are missing:
-a run's whole ledger is therefore compared with the epsilons in its `metrics.csv`.
+A release, or a folder of releases, is checked by the certificates in it (`cli.verify_release`); a
+run directory as a whole (`cli.verify_run`); a ledger line by line (`cli.verify_ledger`). Nothing is
+needed but the named path. The exit code is 0 if everything holds, else 2.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fedsynth.cli import verify_ledger
+from fedsynth.cli.trusted_keys import trusted_keys
 from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
-from fedsynth.privacy.accounting.accountant import cross_check, epsilon
-from fedsynth.privacy.accounting.events import describe
 from fedsynth.privacy.accounting.gdp import check_delta
-from fedsynth.privacy.ledger import Entry, read_chains, total
-from fedsynth.storage.metrics import Metric
-from fedsynth.storage.releases import release_name
-from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
-
-RELATIONS = {Relation.ADD_REMOVE: "add/remove", Relation.REPLACE_ONE: "replace one"}
-DEPTH = 4  # folders from a run's configuration down to a party's own ledger
+from fedsynth.storage.run_directory import CONFIG
 
 
-@dataclass(frozen=True)
-class Account:
-    """The privacy spending of one party in one job, computed from its own lines."""
-
-    job: str
-    party: int
-    entries: int
-    words: str
-    pld: float
-    rdp: float
-    opacus: dict[str, float]  # the same by Opacus's accountants, where it was asked for
-    noise: str
-    views: tuple[str, ...]
-
-
-def accounts(
-    path: Path, delta: float, opacus: bool = False, relation: str = Relation.ADD_REMOVE
-) -> list[Account]:
-    """One account per chain; raises `LedgerDamaged` if a chain is broken."""
-    return [_account(chain, delta, opacus, relation) for chain in read_chains(path)]
-
-
-def relation_of(ledger: Path) -> str:
-    """The neighbouring relation by the run's configuration; runs without it add or remove."""
-    for folder in ledger.resolve().parents[:DEPTH]:
-        relation = _config_in(folder).get("relation")
-        if relation in tuple(Relation):
-            return str(relation)
-    return str(Relation.ADD_REMOVE)
-
-
-def unit_of(ledger: Path) -> str:
-    """The unit of privacy by the run's configuration, found in the folders above the ledger."""
-    for folder in ledger.resolve().parents[:DEPTH]:
-        unit = _config_in(folder).get("unit")
-        if unit in tuple(Unit):
-            return str(unit)
-    return "unit not in the ledger (--unit names it)"
-
-
-def _config_in(folder: Path) -> dict[str, Any]:
-    """The configuration of the run in this folder; empty where there is none."""
-    return RunDirectory(folder).read_config() if (folder / CONFIG).is_file() else {}
-
-
-def check_against(run: RunDirectory, found: Sequence[Account]) -> None:
-    """Refuse a ledger whose chains differ from the spending in the run's `metrics.csv`."""
-    said: dict[str, Metric] = {}
-    for row in run.metrics():
-        if row.metric == "epsilon_pld" and math.isfinite(row.value):
-            name = release_name(row.method, row.epsilon, row.seed)
-            said[name] = max(row, said.get(name, row), key=lambda row: row.stage)
-    for name, row in said.items():
-        here = max((a.pld for a in found if a.job == name), default=0.0)
-        if not math.isclose(here, row.value, rel_tol=1e-4, abs_tol=1e-9):
-            raise UserError(
-                f"the chains of {name} come to epsilon {here:.6g}, and the run's {METRICS} "
-                f"says {row.value:.6g}: lines or whole chains are missing from the ledger, or were "
-                "added to it."
-            )
-
-
-def _account(chain: list[Entry], delta: float, opacus: bool, relation: str) -> Account:
-    spent, first = total(chain), chain[0]
-    add_remove = relation == Relation.ADD_REMOVE  # Opacus knows no other relation
-    others = cross_check(spent, delta) if opacus and add_remove else {}
-    return Account(
-        first.job,
-        first.party,
-        len(chain),
-        describe(spent),
-        epsilon(spent, delta, "pld", relation),
-        epsilon(spent, delta, "rdp", relation),
-        {name: value for name, value in others.items() if name.startswith("opacus")},
-        first.noise,
-        tuple(sorted({entry.view for entry in chain})),
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(prog="python -m fedsynth.cli.verify")
+    made.add_argument(
+        "path", type=Path, help="a release, a folder of releases, a run directory or a ledger"
     )
+    made.add_argument(
+        "--key", action="append", default=[], help="public key of a party, known from elsewhere"
+    )
+    made.add_argument("--keys", type=Path, help="file of known keys: HEX, then party N or server")
+    made.add_argument("--delta", type=float, default=1e-5, help="of a ledger; default: 1e-5")
+    made.add_argument(
+        "--opacus", action="store_true", help="count a ledger by Opacus's accountants as well"
+    )
+    made.add_argument(
+        "--unit", choices=tuple(Unit), help="of a ledger; default: from the run's config.yaml"
+    )
+    made.add_argument(
+        "--relation",
+        choices=tuple(Relation),
+        help="of a ledger; default: from the run's config.yaml, else add_remove",
+    )
+    return made
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print every account of a ledger; exit code 2 if a chain is broken."""
-    parser = argparse.ArgumentParser(prog="python -m fedsynth.cli.verify")
-    parser.add_argument("ledger", type=Path, help="a run's ledger.jsonl, or a party's own")
-    parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
-    parser.add_argument(
-        "--opacus", action="store_true", help="count by Opacus's RDP and PRV accountants as well"
-    )
-    parser.add_argument(
-        "--unit", choices=tuple(Unit), help="unit of privacy; default: from the run's config.yaml"
-    )
-    parser.add_argument(
-        "--relation",
-        choices=tuple(Relation),
-        help="neighbouring relation; default: from the run's config.yaml, else add_remove",
-    )
-    options = parser.parse_args(words)
+    """Check what is named and print what holds; exit code 2 if anything does not."""
+    options = parser().parse_args(words)
+    path: Path = options.path
     try:
         check_delta(options.delta)
-        if not options.ledger.is_file():
-            raise UserError(f"{options.ledger} is not a file.")
-        relation = options.relation or relation_of(options.ledger)
-        found = accounts(options.ledger, options.delta, options.opacus, relation)
-        if not found:
-            raise UserError(f"{options.ledger} holds no entries: it is empty or was cut off.")
-        folder = options.ledger.parent
-        whole = (folder / METRICS).is_file() and _config_in(folder).get("delta") == options.delta
-        whole = whole and relation == relation_of(options.ledger)
-        if whole:
-            check_against(RunDirectory(folder), found)
-        unit = options.unit or unit_of(options.ledger)
+        trusted = trusted_keys(options.key, options.keys)
+        if not path.exists():
+            raise UserError(f"{path} does not exist.")
+        if path.is_file() and path.suffix == ".jsonl":
+            lines = verify_ledger.report(
+                path, options.delta, options.unit, options.opacus, options.relation
+            )
+        elif path.is_dir() and (path / CONFIG).is_file():
+            from fedsynth.cli.verify_run import report
+
+            lines = report(path, trusted)
+        else:
+            from fedsynth.cli.verify_release import refuse, release_verdicts, show
+
+            verdicts = release_verdicts(path, trusted)
+            refuse(verdicts)
+            lines = show(verdicts)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for a in found:
-        counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
-        print(
-            f"{a.job}, party {a.party}: epsilon "
-            + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())
-            + f" at delta={options.delta:g}, {unit}, {RELATIONS[Relation(relation)]}; "
-            f"view {', '.join(a.views)}; "
-            f"noise from {a.noise}; {a.entries} entries: {a.words}"
-        )
-    print(
-        f"{len(found)} chains, {sum(a.entries for a in found)} entries: every hash holds"
-        + (", and the run's own numbers agree." if whole else ".")
-    )
-    if not whole:
-        print("Lines cut off from the end of a chain cannot be seen here: compare with the report.")
+    print("\n".join(lines))
     return 0
 
 

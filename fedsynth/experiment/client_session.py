@@ -23,6 +23,7 @@ from fedsynth.core.types import Stage
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.records import Records
 from fedsynth.engine.client_app import Node
+from fedsynth.experiment.certification import STATEMENT, party_statement
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import add_seconds
 from fedsynth.experiment.progress import write_progress
@@ -62,6 +63,8 @@ def answer_request(proposal: str, node: Node, stage: int, request: Request) -> R
     if stage not in side.stages:
         numbers = ", ".join(map(str, side.stages)) or "none"
         raise Refused(Refusal.REQUEST, f"this party takes part in the stages {numbers} only.")
+    if request.kind == STATEMENT:
+        return party_statement(side.job, side.party, stage, side.ledger)
     work, job = side.job.work_folder(side.folder, stage), side.job
     shares = job.plan(stage).of(side.party).shares
     if request.kind in STAGES:

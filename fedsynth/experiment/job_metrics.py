@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.experiment.job import Job
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.ledger import Entry, read_entries, total
 from fedsynth.storage.metrics import Metric
 
 
-def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
-    """The spending of a stage's parties by their ledgers, and the costs of the stage by plan."""
+def privacy_metrics(
+    job: Job, stage: int, entries_of: Callable[[int], Sequence[Entry]] | None = None
+) -> dict[str, float]:
+    """The spending of a stage's parties by their ledgers, and the costs of the stage by plan.
+
+    Args:
+        job: The job.
+        stage: The stage.
+        entries_of: The ledger entries of a party; None: from its own ledger.
+    """
     plan = job.plan(stage)
+    entries_of = entries_of or functools.partial(_party_entries, job)
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
-        event = total(read_entries(job.party_folder(share.party) / "ledger.jsonl", job.name))
+        event = total(list(entries_of(share.party)))
         if share.views.get(SERVER_VIEW) == disclosed():
             event = disclosed()  # no guarantee against the trusted aggregator that adds the noise
         for name in ("pld", "rdp"):
@@ -31,6 +41,10 @@ def privacy_metrics(job: Job, stage: int) -> dict[str, float]:
         "bytes_up": sum(p.bytes_up for p in plan.parties),
         "bytes_down": sum(p.bytes_down for p in plan.parties),
     }
+
+
+def _party_entries(job: Job, party: int) -> list[Entry]:
+    return read_entries(job.party_folder(party) / "ledger.jsonl", job.name)
 
 
 def keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[Metric]:

@@ -19,6 +19,7 @@ from fedsynth.engine.dropouts import DropoutRegistry, dropped_parties
 from fedsynth.engine.messages import BadReply, PartyLost
 from fedsynth.engine.server_app import Ask, StageCallback
 from fedsynth.engine.validation import check_answers
+from fedsynth.experiment.certification import certify
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import write_progress
 from fedsynth.privacy.answered_sums import AnsweredSums
@@ -66,13 +67,16 @@ def _serve_stage(
     job: Job, run: RunDirectory, stage: int, ask: Ask, inherited: tuple[Outcome, ...]
 ) -> Outcome:
     if run.releases.exists(job.name, stage + 1):
-        return run.releases.load(job.name, stage + 1)
+        outcome = run.releases.load(job.name, stage + 1)
+        certify(job, run, stage, outcome, ask)
+        return outcome
     outcome = job.method_impl.serve(StageConnection(job, stage, ask, inherited))
     data = job.plan(stage).stage.data
     table = None
     if isinstance(outcome, SyntheticSet) and data.kind == DataKind.TABLE:
         table = to_csv(data, outcome.images, outcome.labels)
     run.releases.save(job.name, stage + 1, outcome, table)
+    certify(job, run, stage, outcome, ask)
     return outcome
 
 

@@ -5,6 +5,7 @@ Host names, user names and absolute paths stay out, because run directories are 
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shlex
@@ -39,9 +40,15 @@ def describe_environment(arguments: Sequence[str]) -> dict[str, Any]:
         "processor": processor_name(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cpus(),
         "gpus": gpu_names(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": package_versions(),
         "git": git_commit(),
     }
+
+
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """The versions of the packages that decide a result, as far as they are installed."""
+    return {name: version for name in PACKAGES if (version := _version(name))}
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from fedsynth.storage.pictures import contact_sheet, png
 
 WIDTH_KEY = "fedsynth.width"
 RELEASES, RAW_RECORDS = "releases", "disclosed"
+CERTIFICATE_SUFFIX, REGISTRY_SUFFIX = ".privacy.json", ".registry.yaml"  # beside each release
 
 
 def release_name(method: str, epsilon: float, seed: int) -> str:
@@ -76,6 +77,26 @@ class ReleaseStore:
         """True if this outcome is on disk and a model, not a set."""
         path = self._find(name, stage)
         return path is not None and path.name.startswith("model-")
+
+    def files(self, name: str, stage: int) -> list[Path]:
+        """The files of this outcome: its archive first, then its picture or its rows.
+
+        Raises:
+            UserError: There is none.
+        """
+        path = self._find(name, stage)
+        if path is None:
+            raise UserError(f"{self._run} holds no release of {name} for stage {stage}.")
+        shown = (path.with_suffix(suffix) for suffix in (".csv", ".png"))
+        return [path, *(file for file in shown if file.is_file())]
+
+    def certificate(self, name: str, stage: int) -> Path:
+        """The place of the certificate of an outcome, beside it.
+
+        Raises:
+            UserError: There is no such outcome.
+        """
+        return self.files(name, stage)[0].with_suffix(CERTIFICATE_SUFFIX)
 
     def drop_raw(self, name: str) -> None:
         """Remove the raw records of a reference, which only its evaluation needs."""

@@ -20,6 +20,11 @@ FILES = {
         "and 1 is white) and labels, model-k.npz the arrays of a model; no pickle. "
         "stage-k.png shows ten images per class"
     ),
+    "releases/*/*.privacy.json": (
+        "the certificate of a release: what it promises, to whom, and the signed statements of the "
+        "parties; registry.yaml beside it is a record for the registry of deployments"
+    ),
+    "seal.json": "hashes of the result files, signed by the server",
     "figures/": "the figures of this page as PNG",
     "comparison.md": "comparison with published numbers, if there are any for data and method",
     "log.txt": "log of the run (UTC)",

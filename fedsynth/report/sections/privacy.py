@@ -16,6 +16,7 @@ from fedsynth.report.party_groups import (
     party_ranges,
 )
 from fedsynth.report.report_data import PrivacyRow
+from fedsynth.storage.releases import CERTIFICATE_SUFFIX, RELEASES
 
 MAX_ROWS = 200  # per method and epsilon; the ledger holds all of them
 
@@ -68,8 +69,17 @@ def privacy_section(context: ReportContext) -> Section:
         "spending": _spending(data.privacy),
         "assumptions": data.assumptions,
         "exchange": data.exchange,
+        **_certificates(context),
     }
     return Section("privacy", "Privacy: guarantee and spending per party", content, "Privacy")
+
+
+def _certificates(context: ReportContext) -> dict[str, object]:
+    """Links to the certificates of the releases, relative to the page."""
+    folder = context.run.path
+    found = sorted((folder / RELEASES).glob(f"*/*{CERTIFICATE_SUFFIX}"))
+    names = [path.relative_to(folder).as_posix() for path in found]
+    return {"certificates": names[:MAX_ROWS], "more_certificates": len(names[MAX_ROWS:])}
 
 
 def _references(context: ReportContext) -> list[str]:
