@@ -42,6 +42,7 @@ COVERED_ELSEWHERE = {
     "experiment/evaluate.py": "experiment/test_runner.py",
     "experiment/server_session.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
+    "privacy/certificate/document.py": "privacy/certificate/test_check.py",
     "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
     "nn/per_example/fused_first_block.py": "nn/per_example/test_sequential.py",
     "nn/per_example/layers.py": "nn/per_example/test_sequential.py",

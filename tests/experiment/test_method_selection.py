@@ -138,13 +138,14 @@ def test_a_scenario_leaves_out_what_it_cannot_do_and_says_so():
 
 
 def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
-    """Two methods, one private: CSV beside npz, no picture, and the raw records are gone."""
+    """Two methods, one private: CSV and certificate beside npz, no picture, no raw records."""
     jobs = [tiny.tiny_job(name, tmp_path / "run", "table") for name in ("ldpdc", "upper_bound")]
     run = tiny.release_and_judge(jobs, here)
     accuracy = {m.method: m.value for m in run.metrics() if m.metric == "accuracy"}
     assert set(accuracy) == {"ldpdc", "upper_bound"}
     folder = run.path / "releases" / jobs[0].name
-    assert sorted(p.name for p in folder.iterdir()) == ["stage-1.csv", "stage-1.npz"]
+    suffixes = (".csv", ".npz", ".privacy.json", ".registry.yaml")
+    assert sorted(p.name for p in folder.iterdir()) == [f"stage-1{s}" for s in suffixes]
     released = run.releases.load(jobs[0].name, 1)
     columns = scenario_stages(jobs[0].scenario)[0].data.columns
     header, *lines = (folder / "stage-1.csv").read_text().splitlines()
