@@ -156,6 +156,7 @@ def releases(repeats: int) -> bool:
     from fedsynth.experiment.config import resolve
     from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.flower_apps import open_job_engine
+    from fedsynth.experiment.simulated_parties import run_job
     from fedsynth.storage.run_directory import RunDirectory
 
     config = resolve({"scenario": "split_mnist", "preset": "laptop", "noise_seed": 1})
@@ -170,7 +171,7 @@ def releases(repeats: int) -> bool:
             forget_parties()
             with noise_of(way):
                 for job in jobs:
-                    engine.run(job.text(), job.scenario.parties)
+                    run_job(engine, job)
 
         times = in_turn(work, (EXACT, PLAIN), repeats)
     seconds = {way: milliseconds / 1e3 for way, milliseconds in times.items()}
