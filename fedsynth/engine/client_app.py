@@ -109,14 +109,14 @@ def error_reply(message: Message, error: Exception) -> Message:
 
 def refusal_of(error: Exception) -> Refused | None:
     """The refusal that an exception stands for; None for an error that no refusal foresees."""
-    from fedsynth.privacy.ledger import BudgetExceeded, LedgerDamaged
+    from fedsynth.privacy.ledger import BudgetExceeded, LedgerError
     from fedsynth.privacy.secagg.client import OutOfTurn
 
     if isinstance(error, Refused):
         return error
     if isinstance(error, BudgetExceeded):
         return Refused(Refusal.BUDGET, str(error))
-    if isinstance(error, LedgerDamaged):
+    if isinstance(error, LedgerError):
         text = "this party's ledger is damaged or does not fit the request; its log has the reason."
         refused = Refused(Refusal.LEDGER, text)
         refused.__cause__ = error

@@ -14,7 +14,7 @@ from fedsynth.experiment.server_session import StageConnection
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise, Guard
-from fedsynth.privacy.ledger import Ledger
+from fedsynth.privacy.ledger_file import LedgerFile
 from fedsynth.privacy.mechanisms import gradients
 from fedsynth.privacy.noise import NoiseKey, NoiseStream
 from fedsynth.storage import checkpoint
@@ -135,7 +135,7 @@ class Fuse:
         self.count, self._at = 0, at
         self._lock = threading.Lock()
         for owner, name in (
-            (Ledger, "_append"),
+            (LedgerFile, "append"),
             (checkpoint._Files, "save"),
             (RunDirectory, "write_bytes"),
             (StageConnection, "ask"),

@@ -80,13 +80,14 @@ def tiny_job(
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """One change of settings per choice of a method that is not its default."""
+    """One change of settings per choice of a method that its tiny form does not make."""
     fields = dataclasses.fields(all_methods()[name].Config)
+    tiny = tiny_settings(all_methods()[name])
     return [
         {f.name: choice}
         for f in fields
         for choice in f.metadata.get("choices") or ()
-        if choice != f.default
+        if choice != tiny[f.name]
     ]
 
 

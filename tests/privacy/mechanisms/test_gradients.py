@@ -70,7 +70,8 @@ def test_the_sum_is_the_naive_one_over_all_records_or_those_of_a_class(
         chosen = data.labels == name
         data = Records(data.images[chosen], data.labels[chosen])
     for got, expected in zip(found, naive(data, clip), strict=True):
-        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
+        # float32: one rounding of a record's gradient, which is at most `clip` long
+        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=max(1e-6, 1e-7 * clip))
 
 
 def test_noise_has_the_promised_scale_and_is_there_without_records(tmp_path):
