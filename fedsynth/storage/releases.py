@@ -10,6 +10,7 @@ import contextlib
 import io
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,10 @@ def unarchive(path: Path) -> Outcome:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (
+        *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError),
+        *(zipfile.BadZipFile, zlib.error),
+    ) as error:  # RuntimeError: flags or a compression that zipfile does not know
         raise UserError(f"{path} cannot be read as a release: {error}") from error
     if WIDTH_KEY in arrays:
         width = int(arrays.pop(WIDTH_KEY))

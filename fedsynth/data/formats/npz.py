@@ -140,5 +140,8 @@ def _opened(name: str, key: str) -> Iterator[IO[bytes]]:
                 yield member
     except FileNotFoundError as error:
         raise UserError(f"data={name}: there is no file {path}.") from error
-    except (OSError, EOFError, ValueError, TypeError, zlib.error, zipfile.BadZipFile) as error:
+    except (
+        *(OSError, EOFError, ValueError, TypeError, RuntimeError),
+        *(zlib.error, zipfile.BadZipFile),
+    ) as error:  # RuntimeError: flags or a compression that zipfile does not know
         raise UserError(f"data={name}: {path} is not a readable npz file ({error}).") from error

@@ -71,6 +71,7 @@ from fedsynth.storage.files import atomic_write, disk_errors
 
 __all__ = ["OutOfTurn", "SecAggClient"]
 
+SEED_BYTES = 32
 MAX_SESSION = 100  # characters
 
 
@@ -203,7 +204,7 @@ class SecAggClient:
         if not memory.sent:
             memory.sent = digest
             self._write(memory)
-        total += mask_of(bytes.fromhex(memory.seed), len(total))
+        total += mask_of(_secret(memory.seed), len(total))
         for text in memory.shares:
             party = int(text)
             if party != self._party:
@@ -296,5 +297,17 @@ def _check_public(pair: Keys) -> None:
             raise OutOfTurn("a neighbour's key is of another curve")
 
 
+def _secret(text: str) -> bytes:
+    """The seed of a mask, 32 bytes."""
+    with contextlib.suppress(ValueError):
+        seed = bytes.fromhex(text)
+        if len(seed) == SEED_BYTES:
+            return seed
+    raise OutOfTurn("what this party kept of the sum is damaged: begin it again")
+
+
 def _private(text: str) -> ec.EllipticCurvePrivateKey:
-    return bytes_to_private_key(bytes.fromhex(text))
+    try:
+        return bytes_to_private_key(bytes.fromhex(text))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise OutOfTurn("what this party kept of the sum is damaged: begin it again") from error
