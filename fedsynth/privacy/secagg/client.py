@@ -254,8 +254,11 @@ class SecAggClient:
             atomic_write(path, json.dumps(answered).encode())
 
     def _agreed(self, memory: _Memory, which: int, party: int) -> bytes:
-        key = bytes.fromhex(memory.public[str(party)][which])
-        return generate_shared_key(_private(memory.private[which]), bytes_to_public_key(key))
+        text, own = memory.public[str(party)][which], _private(memory.private[which])
+        try:
+            return generate_shared_key(own, bytes_to_public_key(bytes.fromhex(text)))
+        except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
+            raise OutOfTurn("what this party kept of the sum is damaged: begin it again") from error
 
     @staticmethod
     def _public(memory: _Memory) -> Keys:
