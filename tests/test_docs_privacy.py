@@ -1,4 +1,4 @@
-"""Pages on privacy: their examples are executed, and every number is computed again."""
+"""Pages on privacy: examples are executed, numbers computed again, sentences have tests by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 from countings import DELTA, MNIST, sgd
+from document_claims import TESTED, UNTESTED
 
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, without_replacement
 
-DOCS = Path(__file__).parents[1] / "docs"
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+DOCS = ROOT / "docs"
+NIST = DOCS / "nist_sp_800_226.md"
 CONCEPT, PUBLISHED = DOCS / "concepts/relation_unit_view.md", DOCS / "published_epsilons.md"
 SMALLEST = 50 / 5421  # records of MNIST's smallest class in a group of 50
 
@@ -116,3 +120,57 @@ def test_every_sentence_with_a_result_is_checked():
     for sentence in sentences:
         if re.search(r"(costs?|gives|becomes|reaches) [\d.]+", sentence):
             assert any(part and part in sentence for part in checked), sentence
+
+
+def sentences(document):
+    """The sentences and table rows of a document, without headings, rules and examples."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    if document == "README.md":
+        text = text.partition("## The meaning of epsilon")[2].partition("\n## ")[0]
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    for block in re.split(r"\n\s*\n|\n(?=\* |\| |#)", text):
+        words = " ".join(block.split()).removeprefix("* ")
+        if words and not words.startswith("#") and set(words) - set("|- "):
+            yield from re.split(r"(?<=[a-z\d)*`\"\]][.:])\s+(?=[A-Z`*\"])", words)
+
+
+def named_tests(text):
+    return re.findall(r"`([\w/]+\.py::\w+)`", text)
+
+
+def exists(test):
+    file, _, function = test.partition("::")
+    path = TESTS / file
+    return path.is_file() and re.search(rf"^def {function}\(", path.read_text(), re.M) is not None
+
+
+@pytest.mark.parametrize("document", TESTED)
+def test_every_sentence_on_privacy_has_a_test_or_states_a_limit(document):
+    found = list(sentences(document))
+    assert found
+    tested, untested = TESTED[document], UNTESTED[document]
+    for sentence in found:
+        assert any(words in sentence for words in (*tested, *untested)), sentence
+    for words in (*tested, *untested):
+        assert any(words in sentence for sentence in found), f"{document} lacks: {words}"
+
+
+def test_every_named_test_exists():
+    """Those of the table for NIST SP 800-226, and those behind the sentences of the documents."""
+    names = named_tests(NIST.read_text(encoding="utf-8"))
+    assert len(names) > 50
+    names += [name for claims in TESTED.values() for name in claims.values()]
+    assert [name for name in names if not exists(name)] == []
+    assert not exists("test_docs_privacy.py::test_that_is_not_there")
+
+
+def test_every_area_of_an_evaluation_has_an_answer_and_a_test():
+    """An answer `no` needs no test; another one does, except where it says what is not checked."""
+    rows = [row for row in table_rows(NIST.read_text(encoding="utf-8")) if row[0] != "area"]
+    rows = [row for row in rows if set(row[0]) - set("- |")]
+    assert len(rows) >= 45
+    for area, answer, text, *tests in rows:
+        assert answer in ("yes", "part", "no"), area
+        assert len(text) > 20, area
+        without = answer == "no" or "no proof is checked by a machine" in text
+        assert without != bool(named_tests(" ".join(tests))), area

@@ -26,7 +26,10 @@ SAMPLER = {
     ],
 }
 
-_SYSTEM = "The noise comes from the operating system of the party; its key is destroyed at the end."
+_SYSTEM = (
+    "The noise comes from the operating system of the party: the promise holds against whoever "
+    "lacks the party's noise key."
+)
 _SEED = (
     "This is a simulation: the noise comes from a seed. No privacy holds against who knows the "
     "seed, and the seed stands in the ledger."
