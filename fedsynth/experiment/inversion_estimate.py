@@ -1,7 +1,8 @@
 """A stage extension for scenarios whose users may have inverted images (`flip`).
 
 It estimates from the released images how many users have, calibrated on rehearsals with public
-data, and reports the true number beside it, which only the simulation has.
+data, and reports the true number beside it, which only the simulation has. Where participation is
+hidden, the true numbers would undo that: they are written for experiments only (`noise_seed`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ class InversionEstimate:
             "inverted_share": estimate.share_by_edges,
             "inverted_share_brightness": estimate.share_by_brightness,
             "inverted_told": estimate.decided,
-            "affected_share_true": float(affected.sum() / contributing.sum()),
-            "affected_users_true": float(affected.sum()),
-            "users_heard_true": float(contributing.sum()),
         }
+        if contributing.all() or job.noise_seed is not None:
+            rows |= {
+                "affected_share_true": float(affected.sum() / contributing.sum()),
+                "affected_users_true": float(affected.sum()),
+                "users_heard_true": float(contributing.sum()),
+            }
         share, edges = _rehearsed(engine, job, estimate)
         rows |= {f"rehearsal_edge_{name}": edge for name, edge in edges.items()}
         if share is not None:

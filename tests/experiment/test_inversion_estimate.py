@@ -75,6 +75,18 @@ def test_a_run_tells_the_estimate_and_the_truth(people, here, tmp_path, joins):
         assert len(spent) == job.plan(0).of(party).steps
 
 
+@pytest.mark.parametrize(("joins", "written"), [("public", True), ("hidden", False)])
+def test_hidden_participation_stays_hidden_where_noise_is_real(
+    people, here, tmp_path, joins, written
+):
+    job = dataclasses.replace(a_job(people, tmp_path / "run", joins=joins), noise_seed=None)
+    some = not written and user_partition.contributing_parties(job.scenario).all()
+    assert not some, "the hidden case needs a user who stays away"
+    found = metrics_of(tiny.release_and_judge([job], here, [EXTENSION]).path)
+    truths = {"users_heard_true", "affected_users_true", "affected_share_true"}
+    assert truths & set(found) == (truths if written else set())
+
+
 def test_a_world_without_a_fault_has_nothing_to_tell(people, here, tmp_path):
     job = a_job(people, tmp_path / "run", flip=0)
     run = tiny.release_and_judge([job], here, [EXTENSION])

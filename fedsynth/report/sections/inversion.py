@@ -64,7 +64,9 @@ def inversion_section(context: ReportContext) -> Section | None:
 def _row(method: str, epsilon: float, row: pd.Series) -> Row:
     decided, users = row["inverted_told"], row.get("affected_users", math.nan)
     by_reference, reliable = row.get("inverted_share_rehearsed", math.nan), decided >= MIN_DECIDED
-    number, actual = row["users_heard_true"], row["affected_users_true"]
+    number, actual = (
+        row.get(f"{name}_true", math.nan) for name in ("users_heard", "affected_users")
+    )
     cells = (
         method,
         epsilon_text(epsilon),
@@ -73,7 +75,9 @@ def _row(method: str, epsilon: float, row: pd.Series) -> Row:
         MISSING if math.isnan(by_reference) else f"{by_reference:.0%}",
         _verdict(row[SHARE] if math.isnan(by_reference) else by_reference, reliable),
         MISSING if math.isnan(users) else f"{users:.0f} of {number:.0f}",
-        f"{actual:.0f} of {number:.0f} ({row['affected_share_true']:.0%})",
+        "not published"
+        if math.isnan(number)
+        else f"{actual:.0f} of {number:.0f} ({row['affected_share_true']:.0%})",
     )
     return Row(cells, reference=math.isinf(epsilon))
 

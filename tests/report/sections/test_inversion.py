@@ -48,6 +48,11 @@ def test_the_section_shows_estimate_truth_and_images(run: RunDirectory) -> None:
     assert (run.path / f"figures/inverted-{name}.png").is_file()
 
 
+def test_a_truth_that_was_not_written_is_said_to_be_unpublished(run: RunDirectory) -> None:
+    run.add_metrics(rows(10.0, accuracy=0.1, inverted_share=0.6, inverted_told=0.9))
+    assert "not published" in page_of(run).text
+
+
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [
