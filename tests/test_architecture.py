@@ -21,6 +21,7 @@ CROSS_CUTTING = {
     "test_faults.py": "whole runs with injected faults",
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",
+    "experiment/test_cheating_servers.py": "attacks of several messages on real parties",
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
     "methods/test_contract_privacy.py": "the privacy of every method",

@@ -88,8 +88,10 @@ class PartyPolicy:
     )
     ledger: str = setting(".", "folder of the ledger, the keys and unfinished work")
     progress: str | None = setting(None, "folder for the display of progress; default: none")
-    most_records: int | None = setting(None, "most records that a job may use", at_least=1)
-    most_rounds: int = setting(1000, "most requests that a job may make", at_least=1)
+    most_records: int | None = setting(
+        None, "most records that a stage of a job may use", at_least=1
+    )
+    most_rounds: int = setting(1000, "most requests that a stage of a job may make", at_least=1)
     device: str = setting("cpu", "device to compute on", choices=("cpu", "gpu"))
     plugins: tuple[str, ...] = setting((), "Python files with methods or data of your own")
 

@@ -1,8 +1,8 @@
 """The requests that a party has answered in a stage: how many, and in which form shares left.
 
 Claim: a share of noise leaves in one form only, under masks or in an ideal sum; a share that left
-in the clear too would be the private value with next to no noise. A job makes no more requests than
-the policy allows, also of those that cost no privacy but computing time.
+in the clear too would be the private value with next to no noise. A stage of a job has no more
+requests than the policy allows, also of those that cost no privacy but computing time.
 """
 
 from __future__ import annotations
