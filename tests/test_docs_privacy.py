@@ -126,7 +126,8 @@ def sentences(document):
     """The sentences and table rows of a document, without headings, rules and examples."""
     text = (ROOT / document).read_text(encoding="utf-8")
     if document == "README.md":
-        text = text.partition("## The meaning of epsilon")[2].partition("\n## ")[0]
+        parts = ("## The meaning of epsilon", "## Architecture")
+        text = "\n".join(text.partition(part)[2].partition("\n## ")[0] for part in parts)
     text = re.sub(r"```.*?```", "", text, flags=re.S)
     for block in re.split(r"\n\s*\n|\n(?=\* |\| |#)", text):
         words = " ".join(block.split()).removeprefix("* ")
