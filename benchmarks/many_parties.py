@@ -30,7 +30,7 @@ from unittest import mock
 import psutil
 import torch
 
-from fedsynth.cli.progress import Progress
+from fedsynth.api.progress import Progress
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan

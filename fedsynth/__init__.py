@@ -1,7 +1,8 @@
 """Simulation of multi-party differentially private data releases.
 
-The names below are what a method, a scenario or a data set of one's own needs. They are imported
-on first use, so that `import fedsynth` is quick and loads neither torch nor Flower.
+The functions `run`, `resume`, `plan`, `evaluate` and `load` and the class `Synthesizer` are the
+Python API; the other names are what a method, a scenario or a data set of one's own needs. They are
+imported on first use, so that `import fedsynth` is quick and loads neither torch nor Flower.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedsynth.api.functions import evaluate as evaluate
+    from fedsynth.api.functions import load as load
+    from fedsynth.api.functions import plan as plan
+    from fedsynth.api.functions import resume as resume
+    from fedsynth.api.functions import run as run
+    from fedsynth.api.synthesizer import Synthesizer as Synthesizer
     from fedsynth.core.enums import Accounting as Accounting
     from fedsynth.core.enums import DataKind as DataKind
     from fedsynth.core.enums import NoisePlacement as NoisePlacement
@@ -36,6 +43,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _PUBLIC = {
+    "api.functions": ("evaluate", "load", "plan", "resume", "run"),
+    "api.synthesizer": ("Synthesizer",),
     "core.enums": ("Accounting", "DataKind", "NoisePlacement", "Relation", "Unit"),
     "core.errors": ("UserError",),
     "core.messages": ("Release", "Request"),

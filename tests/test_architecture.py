@@ -19,6 +19,7 @@ CROSS_CUTTING = {
     "test_docs_privacy.py": "pages of docs/",
     "test_extension.py": "the examples of the guides",
     "test_faults.py": "whole runs with injected faults",
+    "api/test_python_guide.py": "the guide to the Python API",
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",
     "experiment/test_cheating_servers.py": "attacks of several messages on real parties",
@@ -38,7 +39,8 @@ CROSS_CUTTING = {
 }
 
 COVERED_ELSEWHERE = {
-    "cli/launch.py": "cli/test_run.py",
+    "api/evaluation.py": "cli/test_evaluate.py",
+    "api/launch.py": "cli/test_run.py",
     "engine/ray/grid.py": "engine/ray/test_pool.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
     "experiment/server_session.py": "experiment/test_runner.py",

@@ -1,132 +1,36 @@
-"""Starts and resumes a run: directory, engine, jobs, result table and report."""
+"""Starts and resumes a run for the command line, and prints its result."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fedsynth.cli.progress import Progress
-from fedsynth.core.errors import UserError, nearest
-from fedsynth.engine.flower_compat import quiet_flower
-from fedsynth.experiment.affordability import check_affordable
-from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
-from fedsynth.experiment.experiment import Experiment
-from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.experiment.run_seal import seal_run
-from fedsynth.experiment.runner import Runner
-from fedsynth.experiment.scenario import ensure_data
-from fedsynth.experiment.server_session import dropout_notes
-from fedsynth.experiment.stage_extension import load_extensions
-from fedsynth.experiment.warnings import warnings
-from fedsynth.report.page import write_report
-from fedsynth.report.report_data import build_report_data
+from fedsynth.api import launch
+from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.report.summary import frame, rich_table, summarise
-from fedsynth.storage.lock import in_use
-from fedsynth.storage.run_directory import RunDirectory
-
-# These change no result. A plug-in may have moved; its content is part of a job's identity.
-RESUMABLE = (
-    "engine",
-    "workers",
-    "num_cpus",
-    "address",
-    "timeout",
-    "secure_sum",
-    "data_dir",
-    "plugin",
-)
+from fedsynth.storage.run_directory import REPORT, RunDirectory
 
 
 def start(config: ExperimentConfig, arguments: Sequence[str], quiet: bool) -> int:
     """Start a new run."""
-    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
-    experiment = Experiment.of(config, folder)
-    check_affordable(experiment)
-    ensure_data(config.scenario)  # before anything is written
-    run = RunDirectory.create(folder)
-    with in_use(folder):
-        run.write_config(config.as_dict())
-        run.write_environment(arguments)
-        return _execute(experiment, run, quiet)
+    return _printed(launch.start(config, arguments, quiet=quiet, note=_note))
 
 
 def resume(folder: Path, overrides: Mapping[str, Any], quiet: bool) -> int:
     """Continue the run in `folder`. Only keys that change no result may be given."""
-    config = load_started_config(folder, overrides)
-    with in_use(folder):
-        run = RunDirectory.open(folder)
-        ensure_data(config.scenario)
-        experiment = Experiment.of(config, folder)
-        return _execute(experiment, run, quiet)
+    return _printed(launch.resume(folder, overrides, quiet=quiet, note=_note))
 
 
-def load_started_config(folder: Path, overrides: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration of the run in `folder`, with these keys, which change no result."""
-    for key in overrides:
-        if key not in RESUMABLE:
-            raise UserError(
-                f"{key}= cannot be changed on --resume, the run goes on as it was started."
-                f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
-            )
-    overrides = with_plugins(overrides)
-    values = RunDirectory.read(folder).read_config()
-    about = str(values.pop("about", ""))
-    return assemble([values, {**overrides, "out": str(folder)}], None, about)
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
-def _fresh_folder(config: ExperimentConfig) -> Path:
-    stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
-    number = 1
-    while (folder := Path("runs") / f"{stem}-{number}").exists():
-        number += 1
-    return folder
-
-
-def _execute(experiment: Experiment, run: RunDirectory, quiet: bool) -> int:
+def _printed(run: RunDirectory) -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
-    notes = warnings(experiment)
-    for text in notes:
-        print(f"note: {text}", file=sys.stderr)
-    jobs, settings = experiment.jobs, experiment.config.run
-    quiet_flower()
-    with ExitStack() as stack:
-        try:
-            engine = stack.enter_context(
-                open_job_engine(
-                    settings.engine,
-                    workers=settings.workers,
-                    num_cpus=settings.num_cpus,
-                    num_gpus=settings.num_gpus,
-                    timeout=settings.timeout,
-                    address=settings.address,
-                )
-            )
-        except UserError:
-            run.roll_back()
-            raise
-        progress = stack.enter_context(Progress(silent=quiet))
-        run.log(f"{len(jobs)} jobs on engine {settings.engine}")
-        progress.message(f"run directory {run.path}")
-        at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
-        try:
-            extensions = load_extensions(settings.extensions)
-            Runner(run, engine, progress, extensions).execute(jobs, at_once)
-        except (UserError, KeyboardInterrupt):
-            print(f"note: what is done is kept; go on with --resume {run.path}", file=sys.stderr)
-            raise
-    command = str(run.read_environment().get("command", ""))
-    left = [text for job in jobs for text in dropout_notes(job)]
-    for text in left:
-        print(f"note: {text}", file=sys.stderr)
-    report = write_report(run, build_report_data(experiment, command, [*notes, *left]))
-    seal_run(run, settings.noise_seed)
     console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
-    print(f"report: {report}")
+    print(f"report: {run.path / REPORT}")
     return 0

@@ -166,7 +166,8 @@ def _images(run: RecipeRun) -> float | None:
 
 def _evaluated(run: RunDirectory, words: Sequence[str]) -> list[Measured]:
     """The numbers of a later evaluation of a run."""
-    from fedsynth.cli.evaluate import evaluation_words, other_evaluation
+    from fedsynth.api.evaluation import other_evaluation
+    from fedsynth.cli.evaluate import evaluation_words
     from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.reevaluation import Reevaluation
 

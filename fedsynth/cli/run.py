@@ -117,7 +117,8 @@ def _run(command: Command, arguments: list[str]) -> int:
 
     overrides = parse_overrides(command.overrides)
     if command.resume is not None:
-        from fedsynth.cli.launch import load_started_config, resume
+        from fedsynth.api.launch import load_started_config
+        from fedsynth.cli.launch import resume
 
         if "--plan" in command.flags:
             print_plan(load_started_config(Path(command.resume), overrides))

@@ -20,7 +20,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from fedsynth.cli.launch import RESUMABLE
+from fedsynth.api.launch import RESUMABLE
 from fedsynth.cli.run import print_plan
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.text import epsilon_text, markdown_table

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedsynth.cli.launch import load_started_config
+from fedsynth.api.launch import load_started_config
 from fedsynth.cli.verify_release import certificates
 from fedsynth.core.errors import UserError
 from fedsynth.experiment.experiment import Experiment

@@ -130,7 +130,7 @@ def find(name: str) -> DataSet:
     >>> find("mnist").info.shape, find("mnist").class_counts()[5]
     ((1, 28, 28), 5421)
     """
-    if name.startswith(npz.PREFIX):
+    if name.startswith(npz.PREFIX) and name not in _registry:
         return _from_file(name)
     if name not in _registry:
         _import_file_of(name)
@@ -141,6 +141,16 @@ def find(name: str) -> DataSet:
             raise UserError(f"unknown data set {name!r}: a file is named data={npz.PREFIX}{name}.")
         raise unknown("data set", name, [*names(), f"{npz.PREFIX}PATH.npz"])
     return _registry[name]
+
+
+def register_in_memory(name: str, data: DataSet) -> None:
+    """Register records that are in memory, as if `name` (`file:PATH.npz`) were their file."""
+    _registry[name] = data
+
+
+def unregister(name: str) -> None:
+    """Forget what `register_in_memory` registered."""
+    _registry.pop(name, None)
 
 
 def _from_file(name: str) -> DataSet:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsynth.api.evaluation import evaluate_run, other_evaluation
 from fedsynth.cli import evaluate
 from fedsynth.cli.run import main as run_main
 from fedsynth.core.errors import UserError
@@ -36,7 +37,7 @@ def values(path: Path) -> dict[tuple[int, str], float]:
 
 def test_the_same_evaluation_gives_the_numbers_of_the_run(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.glob("parties/**/ledger.jsonl")}
-    metrics = evaluate.evaluate_run(RunDirectory.read(run), {"engine": "inprocess"}, "all")
+    metrics = evaluate_run(RunDirectory.read(run), {"engine": "inprocess"}, "all")
     again, first = values(metrics), values(run / "metrics.csv")
     names = {(stage, name) for stage, name in again if name.startswith("accuracy")}
     assert {1, 2} == {stage for stage, _ in names}
@@ -47,7 +48,7 @@ def test_the_same_evaluation_gives_the_numbers_of_the_run(run: Path) -> None:
 def test_another_evaluation_lies_beside_the_first_and_leaves_the_run_alone(run: Path) -> None:
     before = (run / "metrics.csv").read_bytes()
     overrides = {"evaluation": {"classifier": "mlp"}, "engine": "inprocess"}
-    metrics = evaluate.evaluate_run(RunDirectory.read(run), overrides, "last")
+    metrics = evaluate_run(RunDirectory.read(run), overrides, "last")
     assert metrics.is_relative_to(run / EVALUATIONS)
     assert (2, "accuracy_P_mlp") in values(metrics)
     assert (1, "accuracy_P_mlp") not in values(metrics)
@@ -55,7 +56,7 @@ def test_another_evaluation_lies_beside_the_first_and_leaves_the_run_alone(run: 
     stored = sorted(metrics.parent.glob("ldpdc*/evaluation-2-*.json"))
     assert len(stored) == 2
     stored[0].write_text(stored[0].read_text().replace('"remark": ""', '"remark": "kept"'))
-    evaluate.evaluate_run(RunDirectory.read(run), overrides, "last")
+    evaluate_run(RunDirectory.read(run), overrides, "last")
     assert "kept" in stored[0].read_text()  # read, not computed anew
 
 
@@ -65,14 +66,14 @@ def test_a_subset_of_the_images_is_used(run: Path) -> None:
         "method": "ldpdc",
         "engine": "inprocess",
     }
-    metrics = evaluate.evaluate_run(RunDirectory.read(run), overrides, "last")
+    metrics = evaluate_run(RunDirectory.read(run), overrides, "last")
     assert values(metrics)[2, "images_used"] == 10
 
 
 def test_a_protocol_starts_from_its_published_settings(run: Path) -> None:
-    config = evaluate.other_evaluation(RunDirectory.read(run), {"evaluation": {"protocol": "D"}})
+    config = other_evaluation(RunDirectory.read(run), {"evaluation": {"protocol": "D"}})
     assert (config.evaluation.protocol, config.evaluation.width) == ("D", 128)
-    kept = evaluate.other_evaluation(RunDirectory.read(run), {"evaluation": {"classifier": "mlp"}})
+    kept = other_evaluation(RunDirectory.read(run), {"evaluation": {"classifier": "mlp"}})
     assert kept.evaluation.width == 4
 
 
@@ -87,18 +88,18 @@ def test_a_protocol_starts_from_its_published_settings(run: Path) -> None:
 )
 def test_what_cannot_be_evaluated_is_named(run: Path, overrides: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        evaluate.evaluate_run(RunDirectory.read(run), overrides, "last")
+        evaluate_run(RunDirectory.read(run), overrides, "last")
 
 
 def test_stages_are_checked(run: Path) -> None:
     with pytest.raises(UserError, match="unknown stages 'first'"):
-        evaluate.evaluate_run(RunDirectory.read(run), {}, "first")
+        evaluate_run(RunDirectory.read(run), {}, "first")
 
 
 def test_raw_records_are_gone_and_this_is_said(run: Path) -> None:
     overrides = {"method": "upper_bound", "engine": "inprocess"}
     with pytest.raises(UserError, match="Raw records of references"):
-        evaluate.evaluate_run(RunDirectory.read(run), overrides, "last")
+        evaluate_run(RunDirectory.read(run), overrides, "last")
 
 
 def test_a_released_file_is_evaluated_without_its_run(run: Path, capsys) -> None:

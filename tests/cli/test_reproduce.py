@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsynth.api.evaluation import other_evaluation
 from fedsynth.cli import reproduce
-from fedsynth.cli.evaluate import evaluation_words, other_evaluation
+from fedsynth.cli.evaluate import evaluation_words
 from fedsynth.cli.reproduce import Reproduction, main
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.experiment import Experiment

@@ -10,7 +10,7 @@ import torch
 from instruments import Crash, Fuse
 from made_users import USERS, forget, world_of_users
 
-from fedsynth.cli.progress import Progress
+from fedsynth.api.progress import Progress
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.inversion_detector import detect_inversion, interpolate_share

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsynth.cli.progress import Progress
+from fedsynth.api.progress import Progress
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import Budget

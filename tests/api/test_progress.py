@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from fedsynth.cli import progress as module
-from fedsynth.cli.progress import Progress
+from fedsynth.api import progress as module
+from fedsynth.api.progress import Progress
 
 
 def play(display: Progress) -> None:

@@ -1,0 +1,173 @@
+"""Starts and resumes a run: directory, engine, jobs, report and seal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedsynth.api.progress import Progress
+from fedsynth.core.errors import UserError, nearest
+from fedsynth.engine.flower_compat import quiet_flower
+from fedsynth.engine.process_setup import pin_threads
+from fedsynth.experiment.affordability import check_affordable
+from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
+from fedsynth.experiment.experiment import Experiment
+from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.experiment.run_seal import seal_run
+from fedsynth.experiment.runner import Runner
+from fedsynth.experiment.scenario import ensure_data
+from fedsynth.experiment.server_session import dropout_notes
+from fedsynth.experiment.stage_extension import load_extensions
+from fedsynth.experiment.warnings import warnings
+from fedsynth.report.page import write_report
+from fedsynth.report.report_data import build_report_data
+from fedsynth.storage.lock import in_use
+from fedsynth.storage.run_directory import RunDirectory
+
+# These change no result. A plug-in may have moved; its content is part of a job's identity.
+RESUMABLE = (
+    "engine",
+    "workers",
+    "num_cpus",
+    "address",
+    "timeout",
+    "secure_sum",
+    "data_dir",
+    "plugin",
+)
+
+Note = Callable[[str], None]  # takes a remark for the user
+
+
+def start(
+    config: ExperimentConfig, arguments: Sequence[str], *, quiet: bool, note: Note
+) -> RunDirectory:
+    """Start a new run.
+
+    Args:
+        config: The whole run.
+        arguments: The words of an equal command line, for the report.
+        quiet: Display no progress.
+        note: Receives remarks, one by one.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UserError: The run cannot be planned, started or finished.
+    """
+    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    experiment = Experiment.of(config, folder)
+    check_affordable(experiment)
+    ensure_data(config.scenario)  # before anything is written
+    run = RunDirectory.create(folder)
+    with in_use(folder):
+        run.write_config(config.as_dict())
+        run.write_environment(arguments)
+        _execute(experiment, run, quiet, note)
+    return run
+
+
+def resume(folder: Path, overrides: Mapping[str, Any], *, quiet: bool, note: Note) -> RunDirectory:
+    """Continue the run in `folder`. Only keys that change no result may be given.
+
+    Args:
+        folder: The run directory.
+        overrides: Keys and values.
+        quiet: Display no progress.
+        note: Receives remarks, one by one.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UserError: There is no run, a key changes results, or the run cannot be finished.
+    """
+    config = load_started_config(folder, overrides)
+    with in_use(folder):
+        run = RunDirectory.open(folder)
+        ensure_data(config.scenario)
+        experiment = Experiment.of(config, folder)
+        _execute(experiment, run, quiet, note)
+    return run
+
+
+def load_started_config(folder: Path, overrides: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration of the run in `folder`, with these keys, which change no result."""
+    for key in overrides:
+        if key not in RESUMABLE:
+            raise UserError(
+                f"{key}= cannot be changed on --resume, the run goes on as it was started."
+                f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
+            )
+    overrides = with_plugins(overrides)
+    values = RunDirectory.read(folder).read_config()
+    about = str(values.pop("about", ""))
+    return assemble([values, {**overrides, "out": str(folder)}], None, about)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread per operation, as every engine does, and restore the count after.
+
+    Thread counts change the bits of results; a caller's own process keeps its own count."""
+    before = torch.get_num_threads()
+    pin_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fresh_folder(config: ExperimentConfig) -> Path:
+    stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
+    number = 1
+    while (folder := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note) -> None:
+    notes = warnings(experiment)
+    for text in notes:
+        note(text)
+    jobs, settings = experiment.jobs, experiment.config.run
+    quiet_flower()
+    with ExitStack() as stack:
+        stack.enter_context(one_thread())
+        try:
+            engine = stack.enter_context(
+                open_job_engine(
+                    settings.engine,
+                    workers=settings.workers,
+                    num_cpus=settings.num_cpus,
+                    num_gpus=settings.num_gpus,
+                    timeout=settings.timeout,
+                    address=settings.address,
+                )
+            )
+        except UserError:
+            run.roll_back()
+            raise
+        progress = stack.enter_context(Progress(silent=quiet))
+        run.log(f"{len(jobs)} jobs on engine {settings.engine}")
+        progress.message(f"run directory {run.path}")
+        at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
+        try:
+            extensions = load_extensions(settings.extensions)
+            Runner(run, engine, progress, extensions).execute(jobs, at_once)
+        except (UserError, KeyboardInterrupt):
+            note(f"what is done is kept; go on with --resume {run.path}")
+            raise
+    command = str(run.read_environment().get("command", ""))
+    left = [text for job in jobs for text in dropout_notes(job)]
+    for text in left:
+        note(text)
+    write_report(run, build_report_data(experiment, command, [*notes, *left]))
+    seal_run(run, settings.noise_seed)
