@@ -103,6 +103,8 @@ TESTED: dict[str, dict[str, str]] = {
         "do not depend on float arithmetic": "privacy/test_grid.py::test_the_least_bits_tell_a_record_apart_in_float32_and_not_on_the_grid",
         "may be off by 2^-10": "privacy/test_summation_order.py::test_no_order_of_many_records_makes_one_move_a_sum_by_more_than_its_bound",
         "at most 2^-100": f"{ROUNDED}the_distribution_is_the_rounded_normal",
+        "last bits of some can be told": "privacy/auditing/test_breaks.py::test_float32_noise_has_bits_that_a_sum_does_not_have",
+        "An audit with `break=float32`": "privacy/auditing/test_breaks.py::test_every_error_is_found_with_power",
         "treated as public while noise": _EXCHANGE,
         "then .43, 2.15 and 24.4": f"{PAGES}examples_print_what_the_page_says",
         "calibrates noise to the exchange": f"{RELATION}plans_are_within_the_budget_and_use_it_up",
@@ -258,6 +260,7 @@ UNTESTED: dict[str, tuple[str, ...]] = {
     "docs/sharp_edges.md": (
         "Not covered: a party's processor",
         "Flower itself runs the app",
+        "This holds for all runs with",
         "Two policies for the same records",
         "A person whose records lie",
         "Neither is encrypted",
