@@ -78,7 +78,7 @@ class RunResult:
         if not path.is_file():
             raise UserError(
                 f"{self.path} has no {name}: the run is not finished. Go on with "
-                f"fedsynth.resume({str(self.path)!r})."
+                f"fedsynth.resume({str(self.path)!r}); a Synthesizer writes no report."
             )
         return path
 

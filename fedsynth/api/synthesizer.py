@@ -23,12 +23,14 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
 from fedsynth.data.formats.npz import PREFIX
 from fedsynth.experiment.affordability import check_affordable
+from fedsynth.experiment.client_session import forget_parties
 from fedsynth.experiment.config import PRESETS, ExperimentConfig, assemble
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.runner import merged_ledger
+from fedsynth.experiment.scenario import forget_records
 from fedsynth.experiment.server_session import destroy_keys
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.warnings import warnings
@@ -143,6 +145,8 @@ class Synthesizer:
             job = _released(self._config(place, folder), folder)
         finally:
             datasets.unregister(place)
+            forget_parties()
+            forget_records()
         self._columns = records.columns
         self.folder_ = folder
         self.classes_ = records.classes

@@ -127,6 +127,12 @@ def _assigned(scenario: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, lis
     return images, labels, partition.assign(labels.numpy(), _shares(scenario), rng)
 
 
+def forget_records() -> None:
+    """Drop all records that this process holds in its caches; they are read again when needed."""
+    for cached in (party_records, _read, _assigned):
+        cached.cache_clear()
+
+
 def setting_in_words(scenario: ScenarioConfig) -> str:
     """The setting of an evaluation in words, to be printed beside its numbers."""
     tested = "the hold-out of the training data" if scenario.holdout else "the test data"

@@ -52,6 +52,10 @@ def test_all_forms_of_images_give_the_same_records(arguments: tuple) -> None:
     assert made.classes.tolist() == [0, 1, 2]
 
 
+def test_floats_are_rounded_to_the_nearest_byte() -> None:
+    assert own_records(np.full((1, 2, 2), 0.999), [0]).records.max() == 255  # 254.7
+
+
 def test_labels_of_any_kind_become_indices() -> None:
     made = own_records(BYTES, list("cabcab"))
     assert made.labels.tolist() == [2, 0, 1, 2, 0, 1]

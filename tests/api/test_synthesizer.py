@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import fedsynth
 from fedsynth.api.synthesizer import NotFittedError, Synthesizer
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
+from fedsynth.experiment.scenario import party_records
 from fedsynth.privacy.ledger import read_entries
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -71,6 +73,17 @@ def test_records_are_not_written_and_not_kept_under_a_name(fitted: Synthesizer) 
     assert files
     assert not [path for path in files if raw in path.read_bytes()]
     assert not [name for name in datasets._registry if name.startswith("file:")]
+
+
+def test_nothing_holds_the_records_after_fit() -> None:
+    records = X.copy()
+    alive = weakref.ref(records)
+    some = Synthesizer("ldpdc", delta=1e-3, settings=SMALL).fit(records, Y)
+    del records
+    gc.collect()
+    assert alive() is None
+    assert party_records.cache_info().currsize == 0  # copies of them
+    assert len(some.sample()[1]) == 12
 
 
 def test_samples_are_chosen_from_the_release(fitted: Synthesizer) -> None:
