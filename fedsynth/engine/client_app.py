@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from fedsynth.core.errors import Refusal, Refused
+from fedsynth.core.errors import Refusal, Refused, UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.messages import (
     FAILED,
@@ -103,7 +103,10 @@ def error_reply(message: Message, error: Exception) -> Message:
     if refused is not None:
         _log.warning("refused (%s): %s", refused.code, refused, exc_info=refused.__cause__)
         return Message(Error(REFUSED, f"{refused.code}: {refused}"), reply_to=message)
-    _log.error("a request failed inside the party", exc_info=error)
+    if isinstance(error, UserError):  # an error that the party's operator can correct
+        _log.error("a request failed inside the party: %s", error)
+    else:
+        _log.error("a request failed inside the party", exc_info=error)
     return Message(Error(FAILED, Refusal.INTERNAL.value), reply_to=message)
 
 

@@ -26,7 +26,9 @@ BASE = ("scenario=classification", "data=shapes", "epsilon=10", "delta=1e-3", "a
 
 
 def run_of(*words: str) -> ExperimentConfig:
-    return resolve(parse_overrides([*BASE, *words]))
+    given = {word.partition("=")[0] for word in words}
+    base = (word for word in BASE if word.partition("=")[0] not in given)
+    return resolve(parse_overrides([*base, *words]))
 
 
 def rounds(config: ExperimentConfig, name: str) -> int:
