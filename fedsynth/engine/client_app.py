@@ -101,12 +101,13 @@ def error_reply(message: Message, error: Exception) -> Message:
     """
     refused = refusal_of(error)
     if refused is not None:
-        _log.warning("refused (%s): %s", refused.code, refused, exc_info=refused.__cause__)
+        cause = refused.__cause__
+        if isinstance(cause, UserError):  # for the party's operator; its text says it all
+            _log.warning("refused (%s): %s", refused.code, cause)
+        else:
+            _log.warning("refused (%s): %s", refused.code, refused, exc_info=cause)
         return Message(Error(REFUSED, f"{refused.code}: {refused}"), reply_to=message)
-    if isinstance(error, UserError):  # an error that the party's operator can correct
-        _log.error("a request failed inside the party: %s", error)
-    else:
-        _log.error("a request failed inside the party", exc_info=error)
+    _log.error("a request failed inside the party", exc_info=error)
     return Message(Error(FAILED, Refusal.INTERNAL.value), reply_to=message)
 
 
@@ -126,6 +127,10 @@ def refusal_of(error: Exception) -> Refused | None:
         return refused
     if isinstance(error, OutOfTurn):
         return Refused(Refusal.REQUEST, str(error))
+    if isinstance(error, UserError):  # that the party's operator can correct: no space, no file
+        refused = Refused(Refusal.INTERNAL, "this party cannot answer now; its log has the reason.")
+        refused.__cause__ = error
+        return refused
     return None
 
 

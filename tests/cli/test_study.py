@@ -55,7 +55,9 @@ class Runs:
         if len(self.calls) == self._failing:
             return 130
         rows = [row for seed in STUDENTS for e in self._budgets for row in measured(seed, e)]
-        text = "\n".join(",".join("" if v is None else str(v) for v in row) for row in [COLUMNS, *rows])
+        text = "\n".join(
+            ",".join("" if v is None else str(v) for v in row) for row in [COLUMNS, *rows]
+        )
         (place / METRICS).write_text(text + "\n")
         (place / REPORT).write_text("done")
         return 0
