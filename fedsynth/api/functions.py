@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedsynth.api import launch
 from fedsynth.api.evaluation import EVALUATION_KEYS, evaluate_release, evaluate_run
-from fedsynth.api.keys import overrides_of, words_of
+from fedsynth.api.keys import overrides_of, path_of, words_of
 from fedsynth.api.released import ReleasedFile
 from fedsynth.api.run_result import RunResult
 from fedsynth.core.errors import UserError
@@ -57,7 +57,7 @@ def resume(path: str | Path, *, quiet: bool = True, **keys: Any) -> RunResult:
     Raises:
         UserError: There is no run, or a key changes its results.
     """
-    done = launch.resume(Path(path), overrides_of(keys), quiet=quiet, note=_warner())
+    done = launch.resume(path_of(path, "path"), overrides_of(keys), quiet=quiet, note=_warner())
     return RunResult(done.path)
 
 
@@ -145,7 +145,7 @@ def load(path: str | Path) -> RunResult | ReleasedFile:
     Raises:
         UserError: The path is neither.
     """
-    place = Path(path)
+    place = path_of(path, "path")
     if place.is_dir():
         return RunResult(place)
     if not place.exists():

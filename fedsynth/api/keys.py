@@ -30,6 +30,17 @@ def overrides_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def path_of(value: Any, key: str) -> Path:
+    """A path that a caller gives, as text or path.
+
+    Raises:
+        UserError: It is neither; names `key`.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise UserError(f"{key}={value!r} is not a path: give a text or a pathlib.Path.")
+    return Path(value)
+
+
 def _put(target: dict[str, Any], key: str, path: list[str], value: Any) -> None:
     *outer, last = path
     if not all(path):

@@ -120,6 +120,8 @@ def columns_of(schema: Schema | None) -> tuple[Column, ...]:
         )
     if isinstance(schema, Mapping):
         return tuple(_column(str(name), entry) for name, entry in schema.items())
+    if not isinstance(schema, Sequence):
+        raise UserError(f"schema={schema!r} is neither a mapping nor a list of fedsynth.Column.")
     for entry in schema:
         if not isinstance(entry, Column):
             raise UserError(f"schema: {entry!r} is not a fedsynth.Column.")
@@ -196,9 +198,12 @@ def _labels(y: np.ndarray, classes: Sequence[Any] | None) -> tuple[np.ndarray, n
     if len(missing):
         raise UserError(f"y[{missing[0]}] is missing ({len(missing):,} labels are so).")
     if classes is None:
-        known, labels = np.unique(y, return_inverse=True)
+        try:
+            known, labels = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise UserError("y has labels of different types: give numbers, or texts.") from error
         return labels.astype(np.int64), known
-    known = np.asarray(classes)
+    known = _array(classes)
     if known.ndim != 1 or not len(known) or len(set(known.tolist())) < len(known):
         raise UserError(f"classes={classes!r} must be different labels.")
     index = {label: i for i, label in enumerate(known.tolist())}
@@ -238,4 +243,4 @@ def _array(values: Any) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise UserError("X and y must be rectangular arrays.") from error
+        raise UserError("X, y and classes must be rectangular arrays.") from error

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedsynth.api.keys import path_of
 from fedsynth.api.launch import one_thread
 from fedsynth.api.records import Schema, own_records
 from fedsynth.api.released import ReleasedFile, decoded
@@ -202,7 +203,7 @@ class Synthesizer:
             UserError: `fit` was not called, or the folder exists or cannot be written.
         """
         source = self._fitted().path
-        target = Path(path)
+        target = path_of(path, "path")
         if target.exists() or target.suffix == ".npz":
             raise UserError(
                 f"path={str(path)!r} must be a new folder: a release is several files, data and "
@@ -231,7 +232,7 @@ class Synthesizer:
             raise UserError(
                 f"method={self.method!r} is not a private method. Allowed: {', '.join(private)}."
             )
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", str(self.name)):
+        if not isinstance(self.name, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", self.name):
             raise UserError(f"name={self.name!r} must be of letters, digits, _ and -.")
         if not isinstance(self.settings or {}, Mapping):
             raise UserError(f"settings={self.settings!r} must be a mapping of keys to values.")
@@ -242,7 +243,7 @@ class Synthesizer:
             folder = Path(tempfile.mkdtemp(prefix="fedsynth-")).resolve()
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             return folder
-        folder = Path(self.folder).resolve()
+        folder = path_of(self.folder, "folder").resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(
                 f"folder={str(self.folder)!r} is not empty: every fit is a release of its own and "

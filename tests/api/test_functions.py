@@ -92,6 +92,9 @@ def test_load_opens_runs_and_releases(run: RunResult, tmp_path: Path) -> None:
         MetricsFile(run.path / "timings.csv").read()
     )
     assert not fedsynth.load(run.releases["ldpdc"].path).is_model
+    for use in (fedsynth.load, fedsynth.resume, fedsynth.evaluate):
+        with pytest.raises(UserError, match="path=5 is not a path"):
+            use(5)  # type: ignore[arg-type]
     for wrong in (tmp_path, tmp_path / "none", run.path / "config.yaml"):
         with pytest.raises(UserError):
             fedsynth.load(wrong)

@@ -165,6 +165,8 @@ def test_a_table_comes_back_as_a_table() -> None:
         ({"settings": {"scp": 4}}, "Did you mean 'spc'"),
         ({"settings": 3}, "must be a mapping"),
         ({"name": "../x"}, "name='../x'"),
+        ({"name": 5}, "name=5"),
+        ({"folder": 5}, "folder=5 is not a path"),
     ],
 )
 def test_wrong_parameters_are_refused_by_fit(keys: dict, message: str, tmp_path: Path) -> None:
