@@ -18,7 +18,7 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.plugins import load_file
 from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
-from fedsynth.data.formats.npz import PREFIX
+from fedsynth.data.formats.npz import public_name
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import ScenarioConfig
@@ -159,11 +159,6 @@ class Job:
     def paper_epsilon(self, event: DpEvent) -> float:
         """The epsilon of an event by the convention of the method's publication."""
         return epsilon(event, self.budget.delta, self.method_impl.paper_convention)
-
-
-def public_name(data: str) -> str:
-    """The name of a data set that a server may know: of arrays of one's own, not their folder."""
-    return Path(data.removeprefix(PREFIX)).stem if data.startswith(PREFIX) else data
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,9 +17,9 @@ from fedsynth.core.enums import SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError, allowed, nearest
 from fedsynth.core.settings import build, setting
 from fedsynth.core.types import Budget
-from fedsynth.data.formats.npz import PREFIX
+from fedsynth.data.formats.npz import PREFIX, public_name
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment.job import Job, public_name
+from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.methods.registry import load_plugins
 from fedsynth.methods.registry import method as find_method

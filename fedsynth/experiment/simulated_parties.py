@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fedsynth.data.formats.npz import PREFIX
+from fedsynth.data.formats.npz import PREFIX, public_name
 from fedsynth.engine.base import Engine
-from fedsynth.experiment.job import Job, public_name
+from fedsynth.experiment.job import Job
 from fedsynth.experiment.proposal import proposal_text
 from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.privacy.lifetime import LifetimeBudget

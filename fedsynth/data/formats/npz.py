@@ -24,6 +24,11 @@ PREFIX = "file:"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
+def public_name(data: str) -> str:
+    """The name of a data set that a server may know: of arrays of one's own, not their folder."""
+    return Path(data.removeprefix(PREFIX)).stem if data.startswith(PREFIX) else data
+
+
 def describe(name: str) -> tuple[DatasetInfo, tuple[int, ...], tuple[int, ...]]:
     """The public facts and the class counts of train and test, from labels and image shapes."""
     train, test = _labels(name, "train"), _labels(name, "test")

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 from fedsynth.core.types import Column, DatasetInfo
+from fedsynth.data.formats.npz import public_name
 
 
 def array_schema(outcome: Outcome) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def data_schema(outcome: Outcome, info: DatasetInfo, classes: tuple[int, ...]) -
         **array_schema(outcome),
         "raw_records": raw,
         "data": {
-            "name": info.name,
+            "name": public_name(info.name),
             "kind": info.kind.value,
             "record_shape": list(info.shape),
             "values": "0 to 1 per value; noise may put released values outside",
