@@ -37,6 +37,16 @@ _TEACHERS = {
     "generator_channels": 2,
 }
 
+_SKETCH = {
+    "pool": 20,
+    "pool_steps": 3,
+    "spc": 6,
+    "negatives": 4,
+    "frequencies": 3,
+    "optimise_steps": 3,
+    "optimise_from": 12,
+}
+
 # The other settings that make single methods tiny.
 SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "datalens": {
@@ -76,8 +86,8 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "keep": False,
     },
     "pate_gan": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
-    "sketch_teach": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
-    "sketch_teach_joint": {"pool": 20, "pool_steps": 3, "spc": 6, "negatives": 4, "frequencies": 3},
+    "sketch_teach": _SKETCH,
+    "sketch_teach_joint": _SKETCH,
 }
 
 
