@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,7 @@ def table_folder(out: Path, recipe: Recipe) -> Path:
 def recipe_coverage(recipe: Recipe, results: Iterable[Result]) -> list[Coverage]:
     """How each printed cell of one table stands."""
     found = {result.key: result for result in results}
+    made = {result.run for result in found.values()}
     standing = []
     for row in recipe.rows:
         result = found.get(CellKey.of(row))
@@ -226,13 +227,16 @@ def recipe_coverage(recipe: Recipe, results: Iterable[Result]) -> list[Coverage]
             reason = "; ".join(filter(None, (result.reason, result.notes)))
             standing.append(Coverage(row, status, reason, result))
             continue
-        standing.append(_missing(recipe, row))
+        standing.append(_missing(recipe, row, made))
     return standing
 
 
-def _missing(recipe: Recipe, row: Published) -> Coverage:
+def _missing(recipe: Recipe, row: Published, made: Collection[str]) -> Coverage:
     for run in recipe.runs:
         if run.cells.select([row]):
+            if run.name in made:
+                reason = f"not among the numbers of its run ({row.classifier} is not installed?)"
+                return Coverage(row, Status.NOT_RUN, reason)
             reason = f"run {run.name} of {recipe.name} has not been made"
             return Coverage(row, Status.NOT_RUN, reason, waits_for=run.name)
     for left in recipe.left_out:

@@ -109,3 +109,19 @@ def test_every_printed_cell_stands_once_and_has_a_reason(tmp_path) -> None:
     ]
     assert all(cell.reason for cell in cells if cell.result is None)
     assert any(cell.reason == NO_RECIPE for cell in cells)
+
+
+def test_a_cell_that_its_run_did_not_yield_does_not_wait_for_it() -> None:
+    table = recipe("gs_wgan.tableA1")
+    run = table.run("real")
+    number = measured(
+        classifier="mlp", protocol="G", metric="accuracy", epsilon=float("inf"), spc=None
+    )
+    found = results_of(table, run, Preset.PUBLISHED, [number], FACTS)
+    missing = [
+        cell for cell in recipe_coverage(table, found) if cell.row in run.cells.select(table.rows)
+    ]
+    reasons = {cell.row.classifier: (cell.waits_for, cell.reason) for cell in missing}
+    assert reasons["xgboost"][0] == ""
+    assert "xgboost is not installed" in reasons["xgboost"][1]
+    assert reasons["mlp"][1] == run.notes
