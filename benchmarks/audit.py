@@ -77,6 +77,13 @@ def table(folder: Path, kind: str) -> str:
     return markdown_table((*headings, "canary", "confidence", "contradicted"), rows)
 
 
+def missing(folder: Path) -> str:
+    """A sentence on the methods whose audit has not been run; empty if there is none."""
+    private = (name for name, some in all_methods().items() if some.private)
+    names = [name for name in sorted(private) if not (folder / f"method-{name}.json").exists()]
+    return f"\nNot run yet, minutes to an hour each: {', '.join(names)}.\n" if names else ""
+
+
 def _row(finding: dict[str, Any]) -> list[str]:
     share = "–"
     if finding["theoretical_mu"] and finding["canary_mu"] is not None:
@@ -102,7 +109,7 @@ def main(words: list[str]) -> int:
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else "?"
     text = HEAD.format(epsilon=EPSILON, commit=commit)
     text += f"## Mechanisms\n\n{table(folder, 'mechanism')}\n\n## Methods\n\n"
-    text += f"{table(folder, 'method')}\n{WEAK}"
+    text += f"{table(folder, 'method')}\n{missing(folder)}{WEAK}"
     (folder / "README.md").write_text(text, encoding="utf-8")
     return 0
 
