@@ -1,4 +1,4 @@
-"""What a party has spent of its lifetime budget: `fedsynth budget DIR`.
+"""The spending of a party from its lifetime budget: `fedsynth budget DIR`.
 
 DIR is the folder of a party's `party.yaml`, or a run directory. A party's folder shows the admitted
 jobs, what they cost together, and what is left. A run's jobs are worlds of their own, each with a
@@ -34,7 +34,7 @@ MOST_LINES = 20  # of parties; the others are summed up
 
 @dataclass(frozen=True)
 class Terms:
-    """What an epsilon of a report means."""
+    """The terms of an epsilon: delta, unit and relation."""
 
     delta: float
     unit: str
@@ -82,7 +82,7 @@ def party_lines(folder: Path, policy: PartyPolicy) -> list[str]:
 
 
 def run_lines(run: Path, terms: Terms) -> list[str]:
-    """What all jobs of a run together would have cost each party.
+    """The cost to each party of all jobs of a run together.
 
     Args:
         run: The run directory.

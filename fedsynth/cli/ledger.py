@@ -36,7 +36,7 @@ UNSEEN = (
 
 @dataclass(frozen=True)
 class Spending:
-    """What was spent up to an entry, in the terms of that entry."""
+    """The spending up to an entry, in the terms of that entry."""
 
     epsilon: float
     delta: float

@@ -30,8 +30,8 @@ def results_table(rows: Sequence[SummaryRow]) -> str:
 
 
 def _other_meaning(run: RunDirectory, first: Meaning) -> list[str]:
-    """Where a run's epsilons mean something else than those of the first run, and how much they
-    are there."""
+    """The runs whose epsilons mean something else than those of the first, with the converted
+    numbers."""
     return [
         f"{method}, ε = {epsilon_text(budget)}: differs from the first run in {text}."
         for (method, budget), guarantee in guarantees(run).items()
