@@ -162,6 +162,9 @@ def _method_keys(method_impl: Method[Any]) -> str:
     if method_impl.source:
         head += "\n" + textwrap.fill(f"Source: {method_impl.source}", WIDTH)
     rows = _rows(method_impl.Config, f"{method_impl.name}.")
+    if method_impl.private:
+        about = "without noise, as a reference that is NOT private: epsilon is infinite"
+        rows.append((f"{method_impl.name}.noise=none", about))
     return "\n".join([head, *([_lines(rows)] if rows else [])])
 
 

@@ -73,6 +73,7 @@ class PartyPlan:
     shares: int = 1  # distributed noise: the number of equal shares, of which a party adds one
     views: Mapping[View, DpEvent] = field(default_factory=dict)  # the event that each view counts
     paper_event: DpEvent | None = None  # the published count, where it differs from `event`
+    without_noise: bool = False  # the guard adds none, and charges every use as a disclosure
     bytes_up: int = 0
     bytes_down: int = 0
     cost: tuple[ComputeCost, ...] = ()

@@ -38,6 +38,12 @@ from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
 from fedsynth.experiment.stage_extension import EXTENSIONS
+from fedsynth.experiment.without_noise import (
+    refuse_budget,
+    section_names,
+    selected,
+    without_noise_key,
+)
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 PRESETS = ("smoke", "laptop", "paper")
@@ -209,6 +215,7 @@ def resolve(overrides: Mapping[str, Any]) -> ExperimentConfig:
         )
     layers, left_out = suited([file, presets.get(preset, {}), overrides])
     config = dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
+    refuse_budget(config.run.method, overrides)
     if any(overrides.get(key, file.get(key)) != file.get(key) for key in DATA_KEYS):
         config = dataclasses.replace(config, about=scenario_in_words(config.scenario))
     return config
@@ -264,8 +271,9 @@ def with_plugins(layer: Mapping[str, Any], folder: Path | None = None) -> dict[s
 
 
 def present_names(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace former names of keys by the present ones, except in sections of methods."""
-    layer = canonical(ScenarioConfig, canonical(RunConfig, layer))
+    """Replace former names of keys by the present ones, except in sections of methods, and take
+    out `METHOD.noise=none`, which is no setting of a method."""
+    layer = canonical(ScenarioConfig, canonical(RunConfig, without_noise_key(layer)))
     if isinstance(layer.get("evaluation"), Mapping):
         layer["evaluation"] = canonical(EvaluationConfig, layer["evaluation"], "evaluation")
     return layer
@@ -301,16 +309,15 @@ def assemble(
 ) -> ExperimentConfig:
     """Lay the layers over each other and check the result; `preset=None` adds no method presets."""
     merged: dict[str, Any] = {}
-    layers = [present_names(layer) for layer in layers]
+    given, layers = layers, [present_names(layer) for layer in layers]
     for layer in layers:
         merged.update(layer)
     merged = with_plugins(merged)
     for layer in layers:
         check_layer(layer, None if layer is layers[-1] else ())
     run = build(RunConfig, {k: v for k, v in merged.items() if k in RUN_KEYS})
-    run = dataclasses.replace(
-        run, method=_once(run.method), epsilon=_once(run.epsilon), seed=_once(run.seed)
-    )
+    named = selected(run.method, given)
+    run = dataclasses.replace(run, method=named, epsilon=_once(run.epsilon), seed=_once(run.seed))
     scenario, found = user_partition.resolve_source(
         build(ScenarioConfig, {k: v for k, v in merged.items() if k in SCENARIO_KEYS})
     )
@@ -325,8 +332,9 @@ def assemble(
         if run.users_per_round and takes_turns(name):
             settings["per_round"] = run.users_per_round
         cls = method(name).Config
-        for layer in layers:
-            settings |= canonical(cls, _section([layer], name), name)
+        for section in section_names(name):
+            for layer in layers:
+                settings |= canonical(cls, _section([layer], section), section)
         chosen[name] = build(cls, settings, name)
     return check(_spread(ExperimentConfig(run, scenario, evaluation, chosen, about, found=found)))
 

@@ -43,6 +43,7 @@ from fedsynth.evaluation.train_classifier import (
 from fedsynth.experiment.job import Job
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, draw_inputs, new_generator
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
+from fedsynth.methods.without_noise import with_its_noise
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.compute_dtype import autocast, compute_type
@@ -231,7 +232,7 @@ def baseline_seconds(jobs: Sequence[Job]) -> float:
 def ends_in_model(job: Job) -> bool:
     """True if a job ends in a model, which is tested itself: a private method without a number of
     images per class."""
-    return job.method_impl.private and not hasattr(job.config, "spc")
+    return with_its_noise(job.method_impl).private and not hasattr(job.config, "spc")
 
 
 def released_images(job: Job, plan: Plan) -> int:
@@ -248,7 +249,8 @@ def released_images(job: Job, plan: Plan) -> int:
 
 def _image_bytes(job: Job, plan: Plan) -> int:
     channels, height, width = plan.stage.data.shape
-    return channels * height * width * (4 if job.method_impl.private else 1) + 8
+    raw = not with_its_noise(job.method_impl).private and not hasattr(job.config, "spc")
+    return channels * height * width * (1 if raw else 4) + 8
 
 
 def classifier_seconds(

@@ -92,7 +92,13 @@ class StageConnection:
         self.parties = tuple(info.party for info in self.plan.stage.parties)
         key = NoiseKey.of_owner(job.server_folder(), "curator", job.noise_seed)
         answered = AnsweredSums(job.server_folder() / f"stage-{stage}-answered.jsonl")
-        self.central_noise = CentralNoise(key, stage, job.identity, answered)
+        self.central_noise = CentralNoise(
+            key,
+            stage,
+            job.identity,
+            answered,
+            without_noise=any(plan.without_noise for plan in self.plan.parties),
+        )
         self._dropouts = DropoutRegistry(job.dropout_file(stage))
 
     def ask(

@@ -41,7 +41,7 @@ class DPMixConfig:
         0.5, "share of a record's squared norm that its label gets", above=0, at_most=0.99
     )
     noise: float | None = setting(
-        None, "noise over sensitivity; none: what the budget allows", above=0
+        None, "noise over sensitivity; default: what the budget allows", above=0
     )
 
     def mixtures(self, info: PartyInfo) -> int:

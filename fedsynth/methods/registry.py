@@ -2,7 +2,8 @@
 
 The source files below `fedsynth/methods` and those of plug-ins are searched, without importing
 them, for classes whose body assigns the literals `name` and `summary`. `method(name)` then imports
-the one module in which that name is.
+the one module in which that name is. `NAME_without_noise` is the reference of the private method
+NAME (`methods.without_noise`); these names are not listed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from fedsynth.core.plugins import (
 if TYPE_CHECKING:  # it imports torch, and the names of methods are known without
     from fedsynth.methods.method import Method
 
+WITHOUT_NOISE = "_without_noise"  # ends the name of a private method's reference without its noise
+
 
 @dataclass(frozen=True)
 class _Source:
@@ -44,12 +47,17 @@ class _Source:
 
 
 def method(name: str) -> Method:
-    """The method of this name.
+    """The method of this name, or its reference without noise for NAME_without_noise.
 
     Raises:
-        UserError: There is no such method, two files define it, or its module cannot be imported.
+        UserError: There is no such method, two files define it, its module cannot be imported, or
+            a reference is asked for without the noise that it does not have.
     """
     source = _of_package().get(name) or _all_sources().get(name)
+    if source is None and _has_noise(name):
+        from fedsynth.methods.without_noise import without_its_noise
+
+        return without_its_noise(method(_base_name(name)), name)
     if source is None:
         raise unknown("method", name, method_names())
     if source.clash:
@@ -59,7 +67,16 @@ def method(name: str) -> Method:
 
 def is_method(name: object) -> bool:
     """True if there is a method of this name. Imports none."""
-    return name in _of_package() or name in _all_sources()
+    return name in _of_package() or name in _all_sources() or _has_noise(name)
+
+
+def _base_name(name: object) -> str:
+    return str(name).removesuffix(WITHOUT_NOISE)
+
+
+def _has_noise(name: object) -> bool:
+    """True for the name of a method without its noise."""
+    return _base_name(name) != name and is_method(_base_name(name))
 
 
 def method_names() -> tuple[str, ...]:

@@ -3,6 +3,9 @@
 `Guard.apply` composes every mechanism in one place: it charges the ledger, opens the private value,
 evaluates the mechanism, which enforces its own sensitivity, and only then adds noise. A method can
 neither forget to pay nor promise a bound that it does not keep.
+
+Where the party's plan says `without_noise`, mechanisms bound their values as ever, no noise is
+added, and each use is charged as a disclosure: no finite budget pays for it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan, View
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.events import disclosed
+from fedsynth.privacy.accounting.events import disclosed, without_noise
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.charging import Charger
 from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised
@@ -87,15 +90,15 @@ class Guard:
             BudgetExceeded: The budget does not allow this use. Nothing was computed.
             PermissionError: The use was not reserved, or its number was used before.
         """
+        event, noise_multiplier = mechanism.event(self._unit), mechanism.noise_multiplier
         view = self._view(noise_at)
-        streams = self._charger.charge_call(mechanism.event(self._unit), call, view)
+        if self._plan.without_noise:
+            event, noise_multiplier = without_noise(event), 0.0
+        streams = self._charger.charge_call(event, call, view)
         value = open_for_guard(mechanism.select(data))
         bounded = mechanism.evaluate(value, streams, self.device)
         return self._add_noise(
-            bounded,
-            noise_multiplier=mechanism.noise_multiplier,
-            noise_at=noise_at,
-            streams=streams,
+            bounded, noise_multiplier=noise_multiplier, noise_at=noise_at, streams=streams
         )
 
     @contextmanager
@@ -105,6 +108,8 @@ class Guard:
         Inside, every mechanism must cost exactly `event` and carry its number `call` in
         0..times-1, each at most once.
         """
+        if self._plan.without_noise:
+            event = without_noise(event)
         with self._charger.reserve(event, times, name):
             yield
 
@@ -137,6 +142,8 @@ class Guard:
 
     def _view(self, noise_at: NoisePlacement) -> View:
         """The view for which a mechanism is charged whose noise is added there."""
+        if self._plan.without_noise:
+            return SERVER_VIEW
         return {
             NoisePlacement.PARTY: SERVER_VIEW,
             NoisePlacement.AGGREGATE: PUBLIC_VIEW,
@@ -153,33 +160,49 @@ class Guard:
     ) -> list[torch.Tensor]:
         """The values with as much of their noise as this party adds."""
         values, sensitivity = bounded.values, bounded.sensitivity
-        match noise_at:
-            case NoisePlacement.AGGREGATE:
-                grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in values))
-                return [grid.place(value) for value in values]
-            case NoisePlacement.PARTY:
-                return noised(
-                    values,
-                    sensitivity=sensitivity,
-                    noise_multiplier=noise_multiplier,
-                    stream=streams("noise"),
-                )
-            case NoisePlacement.DISTRIBUTED:
-                self._only_in_sum = True
-                return add_share(
-                    values,
-                    sensitivity=sensitivity,
-                    noise_multiplier=noise_multiplier,
-                    shares=self._plan.shares,
-                    stream=streams("noise"),
-                )
+        if noise_at == NoisePlacement.PARTY:
+            return noised(
+                values,
+                sensitivity=sensitivity,
+                noise_multiplier=noise_multiplier,
+                stream=streams("noise"),
+            )
+        self._only_in_sum |= noise_at == NoisePlacement.DISTRIBUTED
+        if noise_at == NoisePlacement.AGGREGATE or self._plan.without_noise:
+            grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in values))
+            return [grid.place(value) for value in values]
+        return add_share(
+            values,
+            sensitivity=sensitivity,
+            noise_multiplier=noise_multiplier,
+            shares=self._plan.shares,
+            stream=streams("noise"),
+        )
 
 
 class CentralNoise:
     """The noise of a trusted aggregator, drawn once on the sum over the parties of a stage."""
 
-    def __init__(self, key: NoiseKey, stage: int, job: str, answered: AnsweredSums) -> None:
+    def __init__(
+        self,
+        key: NoiseKey,
+        stage: int,
+        job: str,
+        answered: AnsweredSums,
+        *,
+        without_noise: bool = False,
+    ) -> None:
+        """The noise of one stage of a job.
+
+        Args:
+            key: The noise key of the aggregator.
+            stage: The stage.
+            job: Text of everything that the sums depend on.
+            answered: The sums that were answered before.
+            without_noise: Whether the plan says that none is added.
+        """
         self._key, self._stage, self._job, self._answered = key, stage, job, answered
+        self._without_noise = without_noise
 
     def add(
         self,
@@ -205,5 +228,6 @@ class CentralNoise:
         self._answered.record(digest, self._key.fingerprint(bytes.fromhex(answer)))
         grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in sums))
         stream = self._key.stream("aggregate", self._job, self._stage, digest)
+        noise_multiplier *= not self._without_noise
         noisy = add_noise(sums, grid, noise_multiplier=noise_multiplier, stream=stream)
         return [grid.read(value) for value in noisy]

@@ -190,6 +190,8 @@ class PartyPolicy:
         Raises:
             Refused: The policy does not allow it.
         """
+        if plan.without_noise and not self.simulation:
+            self._refuse("noise=none is for simulated parties only: this party adds noise.")
         if math.isfinite(self.lifetime.epsilon) and _discloses(plan.event):
             self._refuse("this job would disclose records without noise.")
         if not self.trusted_aggregator and _discloses(plan.views.get(SERVER_VIEW)):

@@ -15,12 +15,18 @@ from torch.nn import functional as F
 
 from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Request
-from fedsynth.core.plan import PUBLIC_VIEW
+from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, PartyPlan
 from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.data.records import Records
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, to_json
+from fedsynth.privacy.accounting.events import (
+    disclosed,
+    gaussian,
+    poisson,
+    repeated,
+    to_json,
+)
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
@@ -253,3 +259,32 @@ def test_a_reservation_is_for_one_view(tmp_path):
         pytest.raises(PermissionError, match="view"),
     ):
         some.apply(half, home, noise_at=NoisePlacement.AGGREGATE)
+
+
+WITHOUT_NOISE = PartyPlan(0, 1, repeated(disclosed(), 9), shares=3, without_noise=True)
+
+
+@pytest.mark.parametrize("noise_at", list(NoisePlacement))
+def test_without_noise_the_clipped_sum_leaves_and_is_charged_as_a_disclosure(tmp_path, noise_at):
+    """At every placement the same exact sum, and the server's view pays for it."""
+    data = records(9)
+    some, mechanism = guard(tmp_path, plan=WITHOUT_NOISE), gradient_sum(clip=0.1)
+    with some.reserve(mechanism.event("record"), 2):
+        sums = some.apply(mechanism, private(data, tmp_path), call=1, noise_at=noise_at)
+    if noise_at != NoisePlacement.PARTY:
+        numbers = sum(value.numel() for value in sums)
+        sensitivity = gradient_sensitivity(0.1)
+        grid = FixedPointGrid.of(sensitivity, numbers)
+        sums = [grid.read(value) for value in sums]
+    for got, expected in zip(sums, naive_clipped_sum(net(), data, 0.1), strict=True):
+        torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
+    (entry,) = read_charges(tmp_path / "ledger.jsonl")
+    assert entry.event == to_json(repeated(disclosed(), 2))
+    assert entry.view == SERVER_VIEW.text
+
+
+def test_no_finite_budget_pays_for_a_sum_without_noise(tmp_path):
+    some = guard(tmp_path, plan=WITHOUT_NOISE, budget=Budget(1e6, 1e-5))
+    with pytest.raises(BudgetExceeded, match="epsilon=inf"):
+        some.apply(gradient_sum(), private(records(2), tmp_path))
+    assert not read_charges(tmp_path / "ledger.jsonl")

@@ -50,7 +50,9 @@ class DPCGANConfig:
     steps: int = setting(30_000, "steps of discriminator and generator", at_least=1)
     batch: int = setting(600, "expected size of a batch", at_least=1)
     clip: float = setting(1.1, "bound C on a record's gradient", above=0)
-    noise: float | None = setting(None, "noise multiplier; none: what the budget allows", above=0)
+    noise: float | None = setting(
+        None, "noise multiplier; default: what the budget allows", above=0
+    )
     learning_rate: float = setting(
         1e-3, "Adam's learning rate of the generator", above=0, formerly="rate"
     )

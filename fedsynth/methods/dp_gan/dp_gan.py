@@ -50,7 +50,7 @@ class DPGANConfig:
     clip: float = setting(0.01, "bound C on a record's gradient", above=0)
     weights: float = setting(0.01, "bound on every weight of a critic", above=0)
     noise: float | None = setting(
-        None, "noise multiplier (published: 2.82); none: what the budget allows", above=0
+        None, "noise multiplier (published: 2.82); default: what the budget allows", above=0
     )
     learning_rate: float = setting(5e-5, "RMSprop's learning rate", above=0, formerly="rate")
     critic_steps: int = setting(5, "critic steps per generator step", at_least=1)

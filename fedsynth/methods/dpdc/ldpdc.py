@@ -38,7 +38,7 @@ class LDPDCConfig:
     spc: int = setting(50, "synthetic images per class (M)", at_least=1, at_most=1_000_000)
     group: int = setting(50, "expected records per group (L)", at_least=1)
     noise: float | None = setting(
-        None, "noise over sensitivity (published: 1); none: what the budget allows", above=0
+        None, "noise over sensitivity (published: 1); default: what the budget allows", above=0
     )
 
 

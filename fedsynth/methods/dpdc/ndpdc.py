@@ -43,7 +43,7 @@ class NDPDCConfig(DistributionConfig):
     group: int = setting(50, "expected records per class and step (L)", at_least=1)
     clip: float = setting(1.0, "bound G on a record's features", above=0)
     noise: float | None = setting(
-        None, "noise over sensitivity (published: 1); none: what the budget allows", above=0
+        None, "noise over sensitivity (published: 1); default: what the budget allows", above=0
     )
 
 

@@ -63,8 +63,8 @@ class GSWGANConfig(CriticConfig):
     order: str = setting(ROUND_ROBIN, "public order of the turns", choices=ORDERS)
     clip: float = setting(1.0, "bound C on the gradient at one image", above=0)
     noise: float | None = setting(
-        None, "noise over the sensitivity 2C of one image (sigma; published: 1.07); none: what the "
-        "budget allows", above=0
+        None, "noise over the sensitivity 2C of one image (sigma; published: 1.07); default: what "
+        "the budget allows", above=0
     )  # fmt: skip
     generator_learning_rate: float | None = setting(
         None, "Adam's learning rate of the released generator; none: as `learning_rate`", above=0,

@@ -71,7 +71,7 @@ class DPKernelConfig:
         1.0, "bound on a record's whitened gradients, which never exceed 1", above=0, at_most=1
     )
     noise: float | None = setting(
-        None, "noise over sensitivity (add/remove); none: what the budget allows", above=0
+        None, "noise over sensitivity (add/remove); default: what the budget allows", above=0
     )
     latent: int = setting(
         10, "length of the generator's latent vectors", at_least=1, formerly="code"

@@ -94,7 +94,7 @@ class EmbeddingConfig:
         choices=("balanced", "noised"),
     )
     noise: float | None = setting(
-        None, "noise over add/remove sensitivity (1/m); none: what the budget allows", above=0
+        None, "noise over add/remove sensitivity (1/m); default: what the budget allows", above=0
     )
 
     @property

@@ -61,7 +61,7 @@ class PateGANConfig:
     rounds: int = setting(1000, "rounds, each with `batch` labels that are charged", at_least=1)
     batch: int = setting(64, "images per round that teachers vote on", at_least=2)
     noise: float | None = setting(
-        None, "noise on a count of votes; none: what the budget allows", above=0
+        None, "noise on a count of votes; default: what the budget allows", above=0
     )
     labels: str = setting(
         "majority",

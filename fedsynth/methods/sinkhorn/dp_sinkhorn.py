@@ -54,7 +54,9 @@ class DPSinkhornConfig:
     steps: int = setting(3446400, "steps (2,872 passes of 1,200 steps)", at_least=1)
     clip: float = setting(0.5, "bound C on the gradient at all images together", above=0)
     noise: float | None = setting(
-        None, "noise over sensitivity (2 C; published: 1.1); none: what the budget allows", above=0
+        None,
+        "noise over sensitivity (2 C; published: 1.1); default: what the budget allows",
+        above=0,
     )
     debiased: float = setting(0.2, "share of images replaced by extra ones", at_least=0, at_most=1)
     l1: float = setting(1.0, "weight of the L1 distance beside the squared L2", at_least=0)

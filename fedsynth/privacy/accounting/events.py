@@ -109,6 +109,14 @@ def disclosed() -> DpEvent:
     return dp.NonPrivateDpEvent()
 
 
+def without_noise(event: DpEvent) -> DpEvent:
+    """One disclosure per use in `event`: what the same uses cost if no noise is added.
+
+    The uses of a part of an event are a part of the uses of the whole, so that charges add up to
+    the plan that holds them."""
+    return unflatten(Counter({to_text(disclosed()): sum(flatten(event).values())}))
+
+
 def nothing() -> DpEvent:
     """No use of private data: epsilon is zero."""
     return dp.NoOpDpEvent()

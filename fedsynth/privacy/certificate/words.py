@@ -45,9 +45,7 @@ def explanation(verdict: Verdict) -> list[str]:
     if body["sent_unchanged_by"]:
         names = ", ".join(f"party {party}" for party in body["sent_unchanged_by"])
         lines.append(f"The arrays are, to the bit, those that {names} sent and signed for.")
-    lines.append(f"noise: {body['noise']['words']} Sampler: {body['noise']['sampler']['name']}.")
-    lines += [f"deviation of the noise: {body['noise']['sampler']['deviation']}."]
-    lines += [f"assumed: {text}." for text in body["noise"]["sampler"]["assumed"]]
+    lines += _noise(body)
     lines += [f"treated as public: {text.rstrip('.')}." for text in body["assumes"]]
     lines += [body["secure_sum"]] if body["secure_sum"] else []
     lines.append(_scope(verdict.statements))
@@ -69,6 +67,19 @@ def summary(verdict: Verdict) -> str:
         f"{release['job']}, stage {release['stage']}: epsilon by observer: {promises} at "
         f"{' and '.join(sorted(terms))}; {signed}"
     )
+
+
+def _noise(body: Mapping[str, Any]) -> list[str]:
+    """How noise was drawn, where any protects the release."""
+    rows = body["derived"]["guarantee"]
+    if all(math.isinf(read_number(row["epsilon_" + row["relation"]])) for row in rows):
+        return ["noise: none protects this release."]
+    noise, sampler = body["noise"]["words"], body["noise"]["sampler"]
+    return [
+        f"noise: {noise} Sampler: {sampler['name']}.",
+        f"deviation of the noise: {sampler['deviation']}.",
+        *(f"assumed: {text}." for text in sampler["assumed"]),
+    ]
 
 
 def _promise(row: Mapping[str, Any]) -> str:

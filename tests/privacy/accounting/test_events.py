@@ -28,6 +28,7 @@ from fedsynth.privacy.accounting.events import (
     to_json,
     to_text,
     unflatten,
+    without_noise,
     without_replacement,
 )
 
@@ -141,6 +142,14 @@ def test_in_words():
     assert "the worst of [Gaussian(sigma=1) | Gaussian(sigma=2)]" in both
     rounds = [one_part("users", k % 3, 4, gaussian(1.0)) for k in range(9)]
     assert describe(composed(rounds)) == "3 x Gaussian(sigma=1) in 3 of 4 parts"
+
+
+def test_without_noise_every_use_is_a_disclosure_and_parts_add_up_to_the_whole():
+    parts = [repeated(poisson(0.1, gaussian(2.0)), 3), one_part("class", 1, 4, gaussian(1.0))]
+    whole = flatten(without_noise(composed(parts)))
+    assert whole == flatten(repeated(disclosed(), 4))
+    assert whole == sum((flatten(without_noise(part)) for part in parts), Counter())
+    assert without_noise(gaussian(1.0)) == disclosed()
 
 
 step = {"type": "gaussian", "sigma": 1.0}
