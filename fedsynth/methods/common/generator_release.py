@@ -7,6 +7,8 @@ released: they are smaller than the images, and any number of images can be draw
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import torch
@@ -42,8 +44,12 @@ class GeneratorRelease(Method[C]):
 
     @abstractmethod
     def network(self, cfg: C, plan: Plan, party: int, *key: object) -> nn.Module:
-        """A party's fresh generator: from latent vectors in (-1, 1) and class indices of the
-        classes that the party holds, in ascending order, to pixels."""
+        """A party's fresh generator: from latent vectors and class indices of the classes that the
+        party holds, in ascending order, to pixels."""
+
+    def latents(self, count: int, cfg: C, generator: torch.Generator) -> Tensor:
+        """Latent vectors, from public randomness: uniform in (-1, 1) where not overridden."""
+        return uniform_latents(count, cfg.latent, generator)
 
     def release_generator(self, guard: Guard, net: nn.Module) -> Release:
         """The release of a generator that mechanisms of `guard` paid for."""
@@ -55,20 +61,23 @@ class GeneratorRelease(Method[C]):
         for release in ctx.ask(ctx.parties, Request(scalars={"seed": ctx.seed})):
             net = self.network(cfg, plan, release.party, "blank").to(ctx.device)
             load_state_vector(net, release.arrays["generator"])
-            key = plan.random_key(ctx.seed, release.party, "sample")
-            sets.append(drawn_set(net, plan, release.party, cfg, key))
+            generator = torch_generator(*plan.random_key(ctx.seed, release.party, "sample"))
+            latents = partial(self.latents, cfg=cfg, generator=generator)
+            sets.append(drawn_set(net, plan, release.party, cfg.spc, latents))
         return SyntheticSet.join(sets)
 
 
 def drawn_set(
-    net: nn.Module, plan: Plan, party: int, cfg: DrawConfig, key: tuple[object, ...]
+    net: nn.Module, plan: Plan, party: int, spc: int, latents: Callable[[int], Tensor]
 ) -> SyntheticSet:
-    """A party's part of `spc` images per class: the parties that hold a class share it equally."""
+    """A party's part of `spc` images per class: the parties that hold a class share it equally.
+
+    `latents` draws that many latent vectors."""
     classes = sorted(plan.info(party).class_counts)
-    counts = [-(-cfg.spc // sum(c in f.class_counts for f in plan.stage.parties)) for c in classes]
+    counts = [-(-spc // sum(c in f.class_counts for f in plan.stage.parties)) for c in classes]
     indices = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(counts))
-    latents = uniform_latents(len(indices), cfg.latent, torch_generator(*key))
-    return SyntheticSet(draw(net, latents, indices), torch.tensor(classes)[indices])
+    images = draw(net, latents(len(indices)), indices)
+    return SyntheticSet(images, torch.tensor(classes)[indices])
 
 
 def uniform_inputs(count: int, latent: int, classes: int, *key: object) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,7 @@ class LearningGenerator:
         """
         self.net, self.optimiser = net, optimiser
         self.latent, self.weights, self.key, self.device = latent, weights, key, device
-        self._draw = uniform_latents if uniform else _normal_latents
+        self._draw = uniform_latents if uniform else normal_latents
 
     @property
     def state(self) -> dict[str, object]:
@@ -119,5 +119,6 @@ def uniform_latents(count: int, latent: int, generator: torch.Generator) -> Tens
     return torch.rand(count, latent, generator=generator) * 2 - 1
 
 
-def _normal_latents(count: int, latent: int, generator: torch.Generator) -> Tensor:
+def normal_latents(count: int, latent: int, generator: torch.Generator) -> Tensor:
+    """Standard normal latent vectors."""
     return torch.randn(count, latent, generator=generator)

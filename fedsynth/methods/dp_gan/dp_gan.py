@@ -2,12 +2,17 @@
 
 Xie et al.: "Differentially Private Generative Adversarial Network", 2018, in the form of DP-MERF's
 repository: a generator and a critic for every class, critic weights clipped to .01, the gradient of
-a record clipped to .01 and noised, RMSprop, five critic steps per generator step.
+a record clipped and noised, RMSprop, five critic steps per generator step.
+
+The published bound of .01 is on a record's part of the mean over 64 records, so on .64 for a
+record's own gradient, which is what `clip` bounds here. The critic's gradients on generated images
+are clipped to the same bound, each image's by itself, also as published: if they were not, they
+would outweigh those on records, and the generator would learn to flee its own images only.
 
 Departures. Classes are disjoint, so a record is charged for its own class only (the published count
 adds up all classes: `paper_event`). Published noise is relative to 2C, for neighbours that replace
 a record; if one is added or removed a sum moves by C, so the same noise is twice the multiplier.
-The critics' gradients on generated images contain no record and get no noise. Batches are Poisson
+Gradients on generated images contain no record and get no noise. Batches are Poisson
 samples of the class, whose number of records is assumed to be public.
 """
 
@@ -27,11 +32,12 @@ from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease
-from fedsynth.methods.common.generator_training import uniform_latents
+from fedsynth.methods.common.generator_training import normal_latents
 from fedsynth.methods.method import PartyContext
-from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator
+from fedsynth.nn.gan.wasserstein_mlp import WassersteinGenerator, critic_rows, wasserstein_critic
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
+from fedsynth.privacy.clipping import clipped_gradient_sum
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.subsets import ClassSubset
 
@@ -47,7 +53,9 @@ class DPGANConfig:
         64, "expected size of a batch, up to a factor of 1.41 (few different sampling rates)",
         at_least=1,
     )  # fmt: skip
-    clip: float = setting(0.01, "bound C on a record's gradient", above=0)
+    clip: float = setting(
+        0.64, "bound C on a record's gradient (published: .01 on its part of a mean of 64)", above=0
+    )
     weights: float = setting(0.01, "bound on every weight of a critic", above=0)
     noise: float | None = setting(
         None, "noise multiplier (published: 2.82); default: what the budget allows", above=0
@@ -72,7 +80,7 @@ class DPGANConfig:
     def generator(self, shape: Shape) -> nn.Module:
         """A generator for one class."""
         sizes = tuple(self.hidden // part for part in (8, 4, 2, 1))
-        return MLPGenerator(self.latent, 1, shape, sizes, norm=True)
+        return WassersteinGenerator(self.latent, shape, sizes)
 
 
 class DPGAN(GeneratorRelease[DPGANConfig]):
@@ -86,7 +94,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
-        "laptop": {"hidden": 256, "epochs": 5, "spc": 1000, "learning_rate": 5e-4},
+        "laptop": {"hidden": 256, "spc": 1000, "learning_rate": 5e-4},
     }
 
     def plan(self, cfg: DPGANConfig, stage: Stage, budget: Budget) -> Plan:
@@ -101,6 +109,9 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
         with default_seed(*key):
             return PerClassGenerators([cfg.generator(shape) for _ in held])
 
+    def latents(self, count: int, cfg: DPGANConfig, generator: torch.Generator) -> Tensor:
+        return normal_latents(count, cfg.latent, generator)
+
     def party(self, ctx: PartyContext[DPGANConfig], request: Request) -> Release:
         """Train one GAN per class on Poisson samples of its records; release the generators."""
         cfg, key, counts = ctx.config, ctx.random_key(request), ctx.info.class_counts
@@ -111,7 +122,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
             q, noise = _rate_and_noise(cfg, ctx.info, label, ctx.plan.budget)
             mechanism = ClippedGradientSum(
                 model=gan.critic,
-                inputs=lambda pixels, _: pixels.flatten(1),
+                inputs=lambda pixels, _: critic_rows(pixels),
                 loss=real_loss,
                 clip=cfg.clip,
                 noise_multiplier=noise,
@@ -159,7 +170,7 @@ class _ClassGAN:
         self.cfg, self.generator, self.key, self.device = cfg, generator, key, device
         sizes = (cfg.hidden // 2, cfg.hidden // 4)
         with default_seed(*key, "critic"):
-            self.critic = mlp_discriminator(math.prod(shape), sizes).to(device)
+            self.critic = wasserstein_critic(math.prod(shape), sizes).to(device)
         self.critic_optimiser = torch.optim.RMSprop(self.critic.parameters(), cfg.learning_rate)
         self.generator_optimiser = torch.optim.RMSprop(generator.parameters(), cfg.learning_rate)
 
@@ -179,30 +190,38 @@ class _ClassGAN:
         cfg = self.cfg
         weights: list[Tensor] = list(self.critic.parameters())
         with torch.no_grad():
-            images = self._images(number)
-        fake_gradient = torch.autograd.grad(self.critic(images).mean(), weights)
+            rows, labels = self._rows(number)
+        fake_gradient = clipped_gradient_sum(
+            self.critic, rows, labels, clip=cfg.clip, loss=fake_loss
+        )
         for weight, real, fake in zip(weights, real_gradient, fake_gradient, strict=True):
-            weight.grad = real + fake
+            weight.grad = real + fake.to(real.dtype) / cfg.batch
         self.critic_optimiser.step()
         with torch.no_grad():
             torch._foreach_clamp_min_(weights, -cfg.weights)
             torch._foreach_clamp_max_(weights, cfg.weights)
         if (number + 1) % cfg.critic_steps == 0:
             self.generator_optimiser.zero_grad()
-            (-self.critic(self._images(number, "generator")).mean()).backward()
+            rows, labels = self._rows(number, "generator")
+            real_loss(self.critic(rows), labels).mean().backward()
             self.generator_optimiser.step()
 
-    def _images(self, number: int, *purpose: object) -> Tensor:
+    def _rows(self, number: int, *purpose: object) -> tuple[Tensor, Tensor]:
+        """Generated images as inputs of the critic, and their class indices: all zero."""
         cfg, generator = self.cfg, torch_generator(*self.key, number, *purpose)
-        latents = uniform_latents(cfg.batch, cfg.latent, generator)
-        labels = torch.zeros(cfg.batch, dtype=torch.int64)
-        images: Tensor = self.generator.train()(latents.to(self.device), labels.to(self.device))
-        return images.flatten(1)
+        latents = normal_latents(cfg.batch, cfg.latent, generator).to(self.device)
+        labels = torch.zeros(cfg.batch, dtype=torch.int64, device=self.device)
+        return critic_rows(self.generator.train()(latents, labels)), labels
 
 
 def real_loss(scores: Tensor, _labels: Tensor) -> Tensor:
-    """The critic's loss on records: it raises their scores."""
+    """The critic's loss on records: it raises their scores; the generator's on its images."""
     return -scores.squeeze(1)
+
+
+def fake_loss(scores: Tensor, _labels: Tensor) -> Tensor:
+    """The critic's loss on generated images: it lowers their scores."""
+    return scores.squeeze(1)
 
 
 def _party_plan(

@@ -15,8 +15,7 @@ from fedsynth.nn.gan.common import with_labels
 class MLPGenerator(nn.Module):
     """Latent vectors and class indices in, pixels in [0, 1] out: [n, c, h, w].
 
-    With `norm`, batch norm over the generated images of a call in training and running statistics
-    in evaluation; no record passes through it. With one class, labels are ignored."""
+    With one class, labels are ignored."""
 
     def __init__(
         self,
@@ -24,15 +23,13 @@ class MLPGenerator(nn.Module):
         classes: int,
         shape: Shape,
         hidden: Sequence[int],
-        *,
-        norm: bool = False,
     ) -> None:
         super().__init__()
         self.classes, self.shape = classes, shape
         layers: list[nn.Module] = []
         width = latent_size + (classes if classes > 1 else 0)
         for size in hidden:
-            layers += [nn.Linear(width, size), *([nn.BatchNorm1d(size)] if norm else []), nn.ReLU()]
+            layers += [nn.Linear(width, size), nn.ReLU()]
             width = size
         self.layers = _initialise(nn.Sequential(*layers, nn.Linear(width, math.prod(shape))))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -20,14 +19,6 @@ from fedsynth.methods.common.generator_release import (
 DATA = DatasetInfo("tiny", (1, 1, 2), 6, (0.5,), (0.25,))
 PARTIES = (PartyInfo(0, 9, {5: 4, 2: 5}), PartyInfo(1, 4, {5: 4}))
 PLAN = Plan("tiny", Stage(DATA, 0, 1, PARTIES, (2, 5), (2, 5)), Budget(1.0, 1e-5), ())
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings that drawing needs."""
-
-    spc: int = 5
-    latent: int = 3
 
 
 class Net(nn.Module):
@@ -51,7 +42,7 @@ def test_weights_and_buffers_survive_the_way_through_a_vector():
 
 
 def test_parties_share_a_class_equally_and_labels_are_the_classes():
-    drawn = drawn_set(Net(), PLAN, 0, Settings(), ("key",))
+    drawn = drawn_set(Net(), PLAN, 0, 5, lambda count: torch.zeros(count, 3))
     assert Counter(drawn.labels.tolist()) == {2: 5, 5: 3}  # a half of five, rounded up
     assert drawn.images[drawn.labels == 5].unique().tolist() == [1.0]
 

@@ -9,7 +9,7 @@ import torch
 
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
-from fedsynth.methods.dp_gan.dp_gan import DPGAN, DPGANConfig, PerClassGenerators
+from fedsynth.methods.dp_gan.dp_gan import DPGAN, DPGANConfig, PerClassGenerators, _ClassGAN
 from fedsynth.nn.gan.mlp import MLPGenerator
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import (
@@ -32,10 +32,37 @@ def stage_of(counts: dict[int, int] | None = None) -> Stage:
     return Stage(data, 0, 1, info, tuple(counts), tuple(counts))
 
 
-def test_sizes_are_as_published():
-    large = DPGANConfig().generator((1, 28, 28))
-    linear = [m for m in large.modules() if isinstance(m, torch.nn.Linear)]
+def test_networks_and_training_are_as_published():
+    cfg = DPGANConfig()
+    generator = cfg.generator((1, 28, 28))
+    linear = [m for m in generator.modules() if isinstance(m, torch.nn.Linear)]
     assert [m.in_features for m in linear] == [100, 128, 256, 512, 1024]
+    norms = [m for m in generator.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    assert [(m.num_features, m.eps) for m in norms] == [(256, 0.8), (512, 0.8), (1024, 0.8)]
+    assert (cfg.epochs, cfg.batch, cfg.critic_steps, cfg.weights) == (20, 64, 5, 0.01)
+    assert cfg.clip / cfg.batch == 0.01  # of a record's part of the mean
+    latents = DPGAN().latents(100, cfg, torch.Generator().manual_seed(0))
+    assert latents.std() == pytest.approx(1, abs=0.05)
+
+
+def test_the_critic_follows_clipped_gradients_on_records_and_images_alike():
+    """The published program bounds both; a larger one on images would drown the records'."""
+    cfg = DPGANConfig(hidden=16, latent=4, batch=8, clip=1e-3)
+    gan = _ClassGAN(cfg, (1, 4, 4), cfg.generator((1, 4, 4)), ("key",), torch.device("cpu"))
+    with torch.no_grad():
+        rows, _ = gan._rows(0)
+    weights = list(gan.critic.parameters())
+    total = [torch.zeros_like(weight) for weight in weights]
+    for row in rows:
+        gradient = torch.autograd.grad(gan.critic(row[None]).sum(), weights)
+        norm = torch.cat([part.flatten() for part in gradient]).norm()
+        factor = min(1.0, cfg.clip / float(norm)) / cfg.batch
+        torch._foreach_add_(total, [part * factor for part in gradient])
+    real = [torch.full_like(weight, 1e-4) for weight in weights]
+    gan.critic_optimiser.step = lambda: None  # type: ignore[method-assign]
+    gan.step(0, real)
+    for weight, part, own in zip(weights, real, total, strict=True):
+        torch.testing.assert_close(weight.grad, part + own, rtol=1e-4, atol=1e-9)
 
 
 def test_a_record_is_charged_for_its_class_and_the_paper_counts_all_classes():
