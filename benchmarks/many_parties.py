@@ -68,7 +68,6 @@ class RollCall(Method):
 
     name = "roll_call"
     summary = "A noised sum of the images of some parties, round by round"
-    Config = RollCallConfig
 
     def plan(self, cfg, stage, budget):
         """Every party is asked as often as its turn comes."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import fakes
 import pytest
 
+from fedsynth.api import launch
 from fedsynth.engine.base import Engine
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.privacy import guard
@@ -23,6 +24,13 @@ def here() -> Iterator[Engine]:
     """Everything in this process."""
     with open_job_engine("inprocess") as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """As in a worker; small products on many threads are mostly waiting."""
+    with launch.one_thread():
+        yield
 
 
 @pytest.fixture(scope="session")

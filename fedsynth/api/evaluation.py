@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsynth.api.launch import one_thread
+from fedsynth.api.launch import one_thread, open_run_engine
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.settings import build
 from fedsynth.engine.flower_compat import quiet_flower
@@ -15,7 +15,6 @@ from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.evaluation.continual import stage_rows
 from fedsynth.experiment.config import ExperimentConfig, assemble
 from fedsynth.experiment.experiment import Experiment
-from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
 from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.storage.lock import in_use
@@ -65,19 +64,11 @@ def evaluate_run(run: RunDirectory, overrides: Mapping[str, Any], stages: str) -
         raise unknown("stages", stages, STAGES)
     config = other_evaluation(run, overrides)
     experiment = Experiment.of(config, run.path)
-    settings = config.run
     quiet_flower()
     with (
         in_use(run.path),
         one_thread(),
-        open_job_engine(
-            settings.engine,
-            workers=settings.workers,
-            num_cpus=settings.num_cpus,
-            num_gpus=settings.num_gpus,
-            timeout=settings.timeout,
-            address=settings.address,
-        ) as engine,
+        open_run_engine(config.run) as engine,
     ):
         return Reevaluation(run, experiment, stages == "last").execute(engine)
 

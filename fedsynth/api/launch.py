@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import torch
 
 from fedsynth.api.progress import Progress
 from fedsynth.core.errors import UserError, nearest
+from fedsynth.engine.base import Engine
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.engine.process_setup import pin_threads
 from fedsynth.experiment.affordability import check_affordable
-from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
+from fedsynth.experiment.config import ExperimentConfig, RunConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.run_seal import seal_run
@@ -125,6 +126,18 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def open_run_engine(settings: RunConfig) -> AbstractContextManager[Engine]:
+    """The engine that these settings name."""
+    return open_job_engine(
+        settings.engine,
+        workers=settings.workers,
+        num_cpus=settings.num_cpus,
+        num_gpus=settings.num_gpus,
+        timeout=settings.timeout,
+        address=settings.address,
+    )
+
+
 def _fresh_folder(config: ExperimentConfig) -> Path:
     stem = f"{Path(config.run.scenario).stem}-{config.run.preset}"
     number = 1
@@ -142,16 +155,7 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note)
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         try:
-            engine = stack.enter_context(
-                open_job_engine(
-                    settings.engine,
-                    workers=settings.workers,
-                    num_cpus=settings.num_cpus,
-                    num_gpus=settings.num_gpus,
-                    timeout=settings.timeout,
-                    address=settings.address,
-                )
-            )
+            engine = stack.enter_context(open_run_engine(settings))
         except UserError:
             run.roll_back()
             raise

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from fedsynth.experiment.progress import duration
+from fedsynth.experiment.progress import StageProgress, duration
 
 
 @dataclass
@@ -85,16 +85,10 @@ class Progress:
             self._jobs.setdefault(name, _Job(max(1, stages), _Line(name)))
 
     def update(
-        self,
-        name: str,
-        stage: int,
-        done: int,
-        total: int,
-        *,
-        spent: float | None = None,
-        note: str = "",
+        self, name: str, at: StageProgress, *, spent: float | None = None, note: str = ""
     ) -> None:
-        """Stage `stage` (from 1) of a job is at `done` of `total` steps, `spent` epsilon so far."""
+        """A job is there (stages from 1) and has spent this epsilon so far."""
+        stage, done, total = at
         with self._lock:
             job = self._jobs.setdefault(name, _Job(max(1, stage), _Line(name)))
             now = time.monotonic()

@@ -18,7 +18,7 @@ from pathlib import Path
 from dp_accounting import DpEvent
 
 from fedsynth.core.enums import Accounting, Relation, Unit
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import UserError, exit_code
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import composed
 from fedsynth.privacy.accounting.gdp import check_delta
@@ -172,21 +172,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="of a party's party.yaml, or a run directory")
     parser.add_argument("--delta", type=float, help="of a run; default: its own")
     options = parser.parse_args(words)
+    return exit_code(lambda: print("\n".join(_lines(options))))
+
+
+def _lines(options: argparse.Namespace) -> list[str]:
     folder: Path = options.folder
-    try:
-        if options.delta is not None:
-            check_delta(options.delta)
-        if (folder / POLICY).is_file():
-            lines = party_lines(folder, read_policy(folder / POLICY))
-        elif folder.is_dir():
-            lines = run_lines(folder, _terms(folder, options))
-        else:
-            raise UserError(f"{folder} is not a folder: name a party's folder or a run directory.")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(lines))
-    return 0
+    if options.delta is not None:
+        check_delta(options.delta)
+    if (folder / POLICY).is_file():
+        return party_lines(folder, read_policy(folder / POLICY))
+    if folder.is_dir():
+        return run_lines(folder, _terms(folder, options))
+    raise UserError(f"{folder} is not a folder: name a party's folder or a run directory.")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedsynth.cli import verify_ledger
 from fedsynth.cli.trusted_keys import trusted_keys
 from fedsynth.core.enums import Relation, Unit
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import UserError, exit_code
 from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.storage.run_directory import CONFIG
 
@@ -48,31 +48,28 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Check what is named and print what holds; exit code 2 if anything does not."""
     options = parser().parse_args(words)
+    return exit_code(lambda: print("\n".join(_lines(options))))
+
+
+def _lines(options: argparse.Namespace) -> list[str]:
     path: Path = options.path
-    try:
-        check_delta(options.delta)
-        trusted = trusted_keys(options.key, options.keys)
-        if not path.exists():
-            raise UserError(f"{path} does not exist.")
-        if path.is_file() and path.suffix == ".jsonl":
-            lines = verify_ledger.report(
-                path, options.delta, options.unit, options.opacus, options.relation
-            )
-        elif path.is_dir() and (path / CONFIG).is_file():
-            from fedsynth.cli.verify_run import report
+    check_delta(options.delta)
+    trusted = trusted_keys(options.key, options.keys)
+    if not path.exists():
+        raise UserError(f"{path} does not exist.")
+    if path.is_file() and path.suffix == ".jsonl":
+        return verify_ledger.report(
+            path, options.delta, options.unit, options.opacus, options.relation
+        )
+    if path.is_dir() and (path / CONFIG).is_file():
+        from fedsynth.cli.verify_run import report
 
-            lines = report(path, trusted)
-        else:
-            from fedsynth.cli.verify_release import refuse, release_verdicts, show
+        return report(path, trusted)
+    from fedsynth.cli.verify_release import refuse, release_verdicts, show
 
-            verdicts = release_verdicts(path, trusted)
-            refuse(verdicts)
-            lines = show(verdicts)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(lines))
-    return 0
+    verdicts = release_verdicts(path, trusted)
+    refuse(verdicts)
+    return show(verdicts)
 
 
 if __name__ == "__main__":

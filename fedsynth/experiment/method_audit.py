@@ -26,7 +26,7 @@ import torch
 
 from fedsynth.core.enums import DataKind, NoisePlacement
 from fedsynth.core.errors import UserError
-from fedsynth.core.messages import AggregatedSum, Arrays, Release, Request, Shapes
+from fedsynth.core.messages import AggregatedSum, Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import SERVER_VIEW, Plan, View
 from fedsynth.core.settings import build
@@ -34,7 +34,13 @@ from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data import registry as datasets
 from fedsynth.data.records import Records
 from fedsynth.experiment.tiny_settings import tiny_settings
-from fedsynth.methods.method import Method, PartyContext
+from fedsynth.methods.method import (
+    ExpectedAnswers,
+    ExpectedSum,
+    Method,
+    PartyContext,
+    ServerContext,
+)
 from fedsynth.methods.registry import method as find_method
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.auditing.breaks import Break, broken
@@ -174,8 +180,8 @@ class MethodAudit:
         return made
 
 
-class _Session:
-    """The server's side of one run of one stage; implements `ServerContext`."""
+class _Session(ServerContext[Any]):
+    """The server's side of one run of one stage."""
 
     def __init__(
         self,
@@ -197,16 +203,10 @@ class _Session:
         placement = getattr(audit.config, "noise_at", NoisePlacement.PARTY)
         self._aggregated = placement == NoisePlacement.AGGREGATE  # noise comes after the answers
 
-    def ask(
-        self,
-        parties: Sequence[int],
-        request: Request,
-        *,
-        allow_missing: bool = False,
-        shapes: Shapes | None = None,
-        dtype: torch.dtype = torch.float32,
+    def answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedAnswers
     ) -> list[Release]:
-        """Let these parties answer in turn (see `ServerContext`)."""
+        """Let these parties answer in turn."""
         answers = self._answers(parties, request)
         if self.asked == self._stop and not self._aggregated:
             raise _Enough
@@ -217,26 +217,21 @@ class _Session:
             self.asked += 1
             return [self._answer(party, request) for party in parties]
 
-    def ask_sum(
-        self,
-        parties: Sequence[int],
-        request: Request,
-        *,
-        shapes: Shapes,
-        bound: float,
-        at_least: int,
+    def sum_of_answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedSum
     ) -> AggregatedSum:
-        """Add up the parties' shares (see `ServerContext`)."""
+        """Add up the parties' shares."""
+        shapes = expected.shapes
         answers = self._answers(parties, request)
         sums = [torch.stack([a.arrays[name] for a in answers]).sum(0) for name in shapes]
-        grid = FixedPointGrid.of(bound, sum(math.prod(shape) for shape in shapes.values()))
+        grid = FixedPointGrid.of(expected.bound, sum(math.prod(shape) for shape in shapes.values()))
         values = self._recording.reveal(sums, grid)
         if self.asked == self._stop:
             raise _Enough
         return AggregatedSum(dict(zip(shapes, values, strict=True)), tuple(parties))
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
-        """Rounds without checkpoints (see `ServerContext`)."""
+        """Rounds without checkpoints."""
         yield from range(n)
 
     def _answer(self, party: int, request: Request) -> Release:

@@ -16,8 +16,8 @@ from fedsynth.storage.files import atomic_write
 WRITE_INTERVAL = 0.5  # seconds between two progress files of one party
 
 
-class PartyProgress(NamedTuple):
-    """The progress of one party in its current stage."""
+class StageProgress(NamedTuple):
+    """The progress of a party or a job in its current stage."""
 
     stage: int
     done: int
@@ -44,13 +44,13 @@ def write_progress(folder: str | Path, party: int, stage: int, done: int, total:
         atomic_write(Path(folder) / f"party-{party}.json", text.encode(), durable=False)
 
 
-def read_progress(folder: str | Path) -> dict[int, PartyProgress]:
+def read_progress(folder: str | Path) -> dict[int, StageProgress]:
     """The last progress of every party, by party; a file that cannot be read is left out."""
     progress = {}
     for path in sorted(Path(folder).glob("party-*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             fields = json.loads(path.read_text(encoding="utf-8"))
-            progress[int(fields["party"])] = PartyProgress(
+            progress[int(fields["party"])] = StageProgress(
                 int(fields["stage"]), int(fields["done"]), int(fields["total"])
             )
     return dict(sorted(progress.items()))
@@ -63,16 +63,9 @@ class ProgressDisplay(Protocol):
         """Announce a job."""
 
     def update(
-        self,
-        name: str,
-        stage: int,
-        done: int,
-        total: int,
-        *,
-        spent: float | None = None,
-        note: str = "",
+        self, name: str, at: StageProgress, *, spent: float | None = None, note: str = ""
     ) -> None:
-        """Stage `stage` (from 1) of a job is at `done` of `total` steps, `spent` epsilon so far."""
+        """A job is there (stages from 1) and has spent this epsilon so far."""
 
     def evaluation(self, name: str, done: int, total: int) -> None:
         """`done` of `total` classifiers of a job's evaluation are trained."""

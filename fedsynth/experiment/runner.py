@@ -30,7 +30,7 @@ from fedsynth.experiment.evaluate import (
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_timing import release_seconds
-from fedsynth.experiment.progress import ProgressDisplay, read_progress
+from fedsynth.experiment.progress import ProgressDisplay, StageProgress, read_progress
 from fedsynth.experiment.server_session import destroy_keys, dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
@@ -148,7 +148,7 @@ class Runner:
         state.released[stage] = is_model
         job = state.job
         spent = job.budget.epsilon if job.method_impl.private else None
-        self.progress.update(job.name, len(state.released), 1, 1, spent=spent)
+        self.progress.update(job.name, StageProgress(len(state.released), 1, 1), spent=spent)
         for later in range(stage, state.stages):
             if later not in state.evaluations and state.released_up_to(later):
                 state.evaluations[later] = self._evaluate(state, later)
@@ -176,7 +176,8 @@ class Runner:
         done, steps = sum(party.done for party in at_work), sum(party.total for party in at_work)
         private = job.method_impl.private and (state.released or done)
         spent = job.budget.epsilon if private else None
-        self.progress.update(job.name, len(state.released) + 1, done, max(steps, 1), spent=spent)
+        at = StageProgress(len(state.released) + 1, done, max(steps, 1))
+        self.progress.update(job.name, at, spent=spent)
 
     def _evaluate(self, state: _JobState, stage: int) -> _StageEvaluation:
         """Start the evaluations of a stage; those on disk are read."""

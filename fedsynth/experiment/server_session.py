@@ -22,6 +22,7 @@ from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.certification import certify
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import write_progress
+from fedsynth.methods.method import ExpectedAnswers, ExpectedSum, ServerContext
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
@@ -80,8 +81,8 @@ def _serve_stage(
     return outcome
 
 
-class StageConnection:
-    """The server's connection to the parties of one stage; implements `ServerContext`."""
+class StageConnection(ServerContext[Any]):
+    """The server's connection to the parties of one stage."""
 
     def __init__(self, job: Job, stage: int, ask: Ask, inherited: tuple[Outcome, ...]) -> None:
         self._job, self._stage, self._ask = job, stage, ask
@@ -101,22 +102,15 @@ class StageConnection:
         )
         self._dropouts = DropoutRegistry(job.dropout_file(stage))
 
-    def ask(
-        self,
-        parties: Sequence[int],
-        request: Request,
-        *,
-        allow_missing: bool = False,
-        shapes: Shapes | None = None,
-        dtype: torch.dtype = torch.float32,
+    def answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedAnswers
     ) -> list[Release]:
-        """Ask these parties at once and check their answers (see `ServerContext`)."""
         with self._naming(request):
-            if allow_missing:
+            if expected.allow_missing:
                 answers = self._ask_available(parties, request)
             else:
                 answers = self._ask(parties, self._stage, request)
-            check_answers(answers, shapes, dtype)
+            check_answers(answers, expected.shapes, expected.dtype)
         return answers
 
     @contextlib.contextmanager
@@ -127,16 +121,10 @@ class StageConnection:
         except BadReply as error:
             raise BadReply(f"{self._describe(request)} is refused: {error}") from error
 
-    def ask_sum(
-        self,
-        parties: Sequence[int],
-        request: Request,
-        *,
-        shapes: Shapes,
-        bound: float,
-        at_least: int,
+    def sum_of_answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedSum
     ) -> AggregatedSum:
-        """Ask for one mechanism with distributed noise (see `ServerContext`)."""
+        shapes, at_least = expected.shapes, expected.at_least
         excluded = self._dropouts.excluded_for(request.digest())
         available = [party for party in parties if party not in excluded]
         sums: dict[str, torch.Tensor] = {}
@@ -157,7 +145,7 @@ class StageConnection:
                 f"and the noise consists of at least {at_least} shares, so there is no sum. "
                 f"{reasons}"
             )
-        grid = FixedPointGrid.of(bound, sum(math.prod(shape) for shape in shapes.values()))
+        grid = FixedPointGrid.of(expected.bound, sum(math.prod(shape) for shape in shapes.values()))
         return AggregatedSum({name: grid.read(value) for name, value in sums.items()}, answered)
 
     def _secure_sum(
@@ -195,7 +183,7 @@ class StageConnection:
         return f"{self._job.method}, {request.kind!r} {moment}"
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
-        """Rounds with checkpoints, which hold the dropped parties too (see `ServerContext`)."""
+        """Rounds with checkpoints, which hold the dropped parties too."""
         path = self._job.server_folder() / f"stage-{self._stage}.checkpoint"
         party = self.parties[0]
         state[DROPPED] = self._dropouts.current

@@ -60,7 +60,6 @@ class DPMix(OneShotMethod[DPMixConfig]):
     summary = "Noised means of random records with their noised labels"
     source = "Lee et al. 2019, Synthesizing Differentially Private Datasets using Random Mixing"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
-    Config = DPMixConfig
 
     def request(self, ctx: ServerContext[DPMixConfig]) -> Request:
         return Request()  # DPMix has no public randomness

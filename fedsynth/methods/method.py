@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import torch
 
@@ -68,7 +68,37 @@ class PartyContext(Generic[C]):
         return self.plan.random_key(request.scalars["seed"], self.party)
 
 
-class ServerContext(Protocol[C]):
+@dataclass(frozen=True)
+class ExpectedAnswers:
+    """The form in which the answers to a request are accepted.
+
+    Attributes:
+        shapes: If given, each release must hold exactly these arrays in these shapes.
+        dtype: The type of these arrays.
+        allow_missing: Leave out parties that died or hang.
+    """
+
+    shapes: Shapes | None = None
+    dtype: torch.dtype = torch.float32
+    allow_missing: bool = False
+
+
+@dataclass(frozen=True)
+class ExpectedSum:
+    """The form in which a sum over parties with distributed noise is accepted.
+
+    Attributes:
+        shapes: The arrays that each party answers with.
+        bound: The L2 bound on one record's contribution.
+        at_least: The number of shares that the noise consists of.
+    """
+
+    shapes: Shapes
+    bound: float
+    at_least: int
+
+
+class ServerContext(ABC, Generic[C]):
     """The context of a method at the server in one stage; it reaches parties by requests only.
 
     Attributes:
@@ -116,6 +146,7 @@ class ServerContext(Protocol[C]):
             PartyFailed: A party replied with an error.
             BadReply: A release has another form than the others, or than `shapes`.
         """
+        return self.answers(parties, request, ExpectedAnswers(shapes, dtype, allow_missing))
 
     def ask_sum(
         self,
@@ -138,7 +169,21 @@ class ServerContext(Protocol[C]):
         Raises:
             PartyLost: Fewer than `at_least` parties answered; there is no sum then.
         """
+        return self.sum_of_answers(parties, request, ExpectedSum(shapes, bound, at_least))
 
+    @abstractmethod
+    def answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedAnswers
+    ) -> list[Release]:
+        """Send a request and return the checked releases (see `ask`)."""
+
+    @abstractmethod
+    def sum_of_answers(
+        self, parties: Sequence[int], request: Request, expected: ExpectedSum
+    ) -> AggregatedSum:
+        """Send a request and return the sum of the releases (see `ask_sum`)."""
+
+    @abstractmethod
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
         """Yield 0..n-1 and checkpoint `state`; after a crash, continue from the checkpoint.
 
@@ -149,14 +194,14 @@ class Method(ABC, Generic[C]):
     """One way to release private data.
 
     A file with a subclass anywhere below `fedsynth/methods` is found by its `name`, and so is one
-    outside the package that `plugin=` or an entry point names. `Config` is a frozen dataclass: its
-    fields are keys of the command line (`psg.spc=20`), its defaults are the published setting, and
-    `presets` change them for smoke and laptop runs.
+    outside the package that `plugin=` or an entry point names. Its settings, the `C` of
+    `Method[C]`, are a frozen dataclass: the fields are keys of the command line (`psg.spc=20`), the
+    defaults are the published setting, and `presets` change them for smoke and laptop runs.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    Config: ClassVar[type]
+    Config: ClassVar[type]  # the settings; the class between the brackets of `Method[C]`
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     paper_convention: ClassVar[str] = "rdp_improved"  # how its authors count: privacy.accounting
     paper_relation: ClassVar[Relation] = Relation.ADD_REMOVE  # the neighbours of that count
@@ -165,6 +210,13 @@ class Method(ABC, Generic[C]):
     kinds: ClassVar[tuple[str, ...]] = (DataKind.IMAGE,)  # the kinds of data it can release
     keeps_state: ClassVar[bool] = False  # a party's state is costly to move: pin it to one worker
     source: ClassVar[str] = ""  # the publication
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for argument in get_args(base):
+                if is_dataclass(argument) and isinstance(argument, type):
+                    cls.Config = argument
 
     def unfit(self, data: DatasetInfo) -> str:
         """The reason why this method cannot release such data; empty if it can."""

@@ -28,7 +28,6 @@ class UpperBound(NonPrivateReference[UpperBoundConfig]):
     name = "upper_bound"
     summary = "NOT private: the real records of all stages so far, as the bound to compare with"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
-    Config = UpperBoundConfig
 
     def request(self, ctx: ServerContext[UpperBoundConfig]) -> Request:
         return Request()

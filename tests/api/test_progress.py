@@ -12,6 +12,7 @@ import pytest
 
 from fedsynth.api import progress as module
 from fedsynth.api.progress import Progress
+from fedsynth.experiment.progress import StageProgress
 
 
 def play(display: Progress) -> None:
@@ -20,9 +21,11 @@ def play(display: Progress) -> None:
         display.job("dp_sgd [red]eps=1", 2)
         for stage in (1, 2):
             for done in range(0, 101, 10):
-                display.update("psg eps=10", stage, done, 100, spent=stage + done / 100)
-        display.update("dp_sgd [red]eps=1", 1, 30, 100)
-        display.update("dp_sgd [red]eps=1", 2, 0, 100, note="[bold]waiting")
+                display.update(
+                    "psg eps=10", StageProgress(stage, done, 100), spent=stage + done / 100
+                )
+        display.update("dp_sgd [red]eps=1", StageProgress(1, 30, 100))
+        display.update("dp_sgd [red]eps=1", StageProgress(2, 0, 100), note="[bold]waiting")
         display.message("a [blue]word")
         display.evaluation("psg eps=10", 1, 3)
         display.evaluation("psg eps=10", 3, 3)
@@ -88,7 +91,7 @@ def test_many_threads_may_report() -> None:
             display.job(name, 20)
             for stage in range(1, 21):
                 for done in (0, 5, 10):
-                    display.update(name, stage, done, 10)
+                    display.update(name, StageProgress(stage, done, 10))
             display.finish(name, "over")
 
         threads = [threading.Thread(target=work, args=(f"job {i}",)) for i in range(8)]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import ROOT
+from guides import blocks, execute
 
 CHECKS = """
 assert set(plan["method"]) == {"dp_sgd", "ldpdc"}
@@ -25,35 +21,16 @@ assert set(ill) <= {0, 1}
 """
 
 
-def blocks(page: str) -> list[str]:
-    """The Python blocks of a page."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def execute(program: str, folder: Path) -> None:
-    """Run a program in a folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.timeout(300)
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
-    found = blocks("docs/guides/python_api.md")
+    found = blocks("docs/guides/python_api.md", "python")
     assert len(found) == 6
-    execute("\n".join(found) + CHECKS, tmp_path)
+    execute(["-c", "\n".join(found) + CHECKS], tmp_path)
 
 
 @pytest.mark.timeout(300)
 def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
-    (block,) = blocks("README.md")
+    (block,) = blocks("README.md", "python")
     tiny = 'data="shapes", parties=2, holdout=1600, delta=1e-3, engine="inprocess", '
     tiny += 'evaluation={"width": 4, "nets": 1, "max_images": 50}, psg={"runs": 2, "outer": 2}, '
     program = block.replace('method="psg", epsilon=1', f'{tiny} method="psg", epsilon=1')
@@ -62,4 +39,4 @@ def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
         "import numpy as np\nX = np.zeros((400, 28, 28), np.uint8)\ny = np.repeat([0, 1], 200)"
     )
     program = program.replace('"sketch_teach"', '"ldpdc"').replace("1000", "5")
-    execute(f"{records}\n{program}", tmp_path)
+    execute(["-c", f"{records}\n{program}"], tmp_path)

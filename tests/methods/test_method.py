@@ -1,13 +1,15 @@
-"""The contexts of a method: keys of public randomness."""
+"""The settings of a method, and its contexts: keys of public randomness."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from guarded import guard, private, records
 
 from fedsynth.core.messages import Request
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.method import PartyContext
+from fedsynth.methods.method import Method, PartyContext
 from fedsynth.privacy.accounting.events import gaussian
 
 RECORDS = records(4)
@@ -22,3 +24,29 @@ def test_a_random_key_names_seed_method_stage_and_party(tmp_path):
     assert ctx.random_key(Request(scalars={"seed": 7})) == (7, "some_method", 3, ctx.party)
     assert plan.random_key(7) == (7, "some_method", 3)
     assert ctx.party_plan is party_plan
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the methods below."""
+
+    size: int = 1
+
+
+class Family(Method):
+    """Methods whose settings are not chosen yet."""
+
+
+def test_the_settings_of_a_method_stand_in_its_brackets():
+    class Direct(Method[Settings]):
+        name = "direct"
+
+    class Further(Direct):
+        name = "further"
+
+    class ByName(Family):
+        name = "by_name"
+        Config = Settings
+
+    assert Direct.Config is Further.Config is ByName.Config is Settings
+    assert not hasattr(Family, "Config")

@@ -42,6 +42,15 @@ def shapes(job) -> list[object]:
     return seen
 
 
+def assert_alike(other, job) -> None:
+    """Neither shapes nor ledgers tell one run from the other."""
+    assert shapes(other) == shapes(job)
+    for party in range(job.scenario.parties):
+        ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
+        spent = [flatten(total(entries)) for entries in ledgers]
+        assert spent[0] == spent[1]
+
+
 def with_missing_classes(scenario, party):
     """Party 0 without its first two classes, and party 1 without records."""
     records = party_records(scenario, party)
@@ -61,11 +70,7 @@ def test_missing_classes_and_an_empty_party_change_no_shape_and_no_cost(
     tiny.release(job, here)
     monkeypatch.setattr(client_session, "party_records", with_missing_classes)
     tiny.release(other, here)
-    assert shapes(other) == shapes(job)
-    for party in range(job.scenario.parties):
-        ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
-        spent = [flatten(total(entries)) for entries in ledgers]
-        assert spent[0] == spent[1]
+    assert_alike(other, job)
 
 
 def with_an_undeclared_class(scenario, party):
@@ -90,8 +95,4 @@ def test_a_record_of_an_undeclared_class_changes_no_shape_and_no_cost(
     tiny.release(job, here)
     monkeypatch.setattr(client_session, "party_records", with_an_undeclared_class)
     tiny.release(other, here)
-    assert shapes(other) == shapes(job)
-    for party in range(job.scenario.parties):
-        ledgers = [read_entries(j.party_folder(party) / "ledger.jsonl") for j in (job, other)]
-        spent = [flatten(total(entries)) for entries in ledgers]
-        assert spent[0] == spent[1]
+    assert_alike(other, job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,13 +20,7 @@ from fedsynth.privacy.clipping import _layer_sequence, clip_rows, clipped_gradie
 SMALL = (1, 8, 8)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """As in a worker; small products on many threads are mostly waiting."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def naive(model: nn.Module, images: Tensor, labels: Tensor, clip: float) -> Tensor:

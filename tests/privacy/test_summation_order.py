@@ -7,7 +7,7 @@ one. A float32 total then moves by many times the bound of a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,7 @@ TIP = 2.0**-12  # by which a chunk's sum differs between the worlds
 KEY = NoiseKey.from_seed(5, "party 0")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """As in a worker."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tipping(records: int, chunk: int) -> Tensor:

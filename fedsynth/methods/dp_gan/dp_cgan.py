@@ -87,7 +87,6 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     name = "dp_cgan"
     summary = "A conditional GAN with a discriminator trained with DP-SGD"
     source = "Torkzadehmahani et al. 2019, DP-CGAN"
-    Config = DPCGANConfig
     paper_convention = "rdp_classic"
     presets = {"smoke": {"steps": 300, "spc": 200}, "laptop": {"steps": 5000, "spc": 1000}}
 

@@ -89,7 +89,6 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     name = "dp_gan"
     summary = "One Wasserstein GAN per class, its critic trained with DP-SGD"
     source = "Xie et al. 2018, DP-GAN, as in DP-MERF's comparison"
-    Config = DPGANConfig
     paper_convention = "rdp_classic"
     paper_relation = Relation.REPLACE_ONE
     presets = {

@@ -9,8 +9,8 @@ from torch import nn
 
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.settings import setting
-from fedsynth.data.normalization import Normalizer
-from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.methods.common.private_gradient import batch_gradient_sum
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
@@ -57,18 +57,21 @@ class PrivateSGDConfig:
 S = TypeVar("S", bound=PrivateSGDConfig)
 
 
+class ModelTraining(Method[S]):
+    """A method that trains the model of the stage before further."""
+
+    presets = {
+        "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
+        "laptop": {"width": 32, "epochs": 1, "learning_rate": 1.0},
+    }
+
+    def inherits(self, cfg: S) -> bool:
+        return True
+
+
 def clipped_gradient_sum(ctx: PartyContext[S], model: nn.Module) -> ClippedGradientSum:
-    """The mechanism of one step: the clipped gradients of a Poisson batch, summed up."""
-    cfg, normalizer = ctx.config, Normalizer.standard(ctx.dataset)
-    return ClippedGradientSum(
-        model=model,
-        inputs=lambda pixels, _: normalizer.to_network(pixels),
-        clip=cfg.clip,
-        noise_multiplier=ctx.party_plan.noise_multiplier,
-        sampling_rate=ctx.party_plan.sampling_rate,
-        dtype=cfg.dtype,
-        sparsification=cfg.sparsification,
-    )
+    """The mechanism of one step of DP-SGD."""
+    return batch_gradient_sum(ctx, model, ctx.config.sparsification)
 
 
 def first_model(ctx: ServerContext[S], method: str) -> ReleasedModel:

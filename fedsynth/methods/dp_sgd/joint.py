@@ -15,12 +15,18 @@ from dataclasses import dataclass
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import Plan
-from fedsynth.core.types import Budget, ComputeCost, Stage
-from fedsynth.methods.common.noise_placement import JointConfig, JointMethod, aggregate_parties
+from fedsynth.core.types import Budget, Stage
+from fedsynth.methods.common.noise_placement import JointConfig, aggregate_parties
 from fedsynth.methods.common.one_shot import ALL_RECORDS
-from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, clipped_gradient_sum, first_model
+from fedsynth.methods.common.private_gradient import JointGradientMethod
+from fedsynth.methods.dp_sgd.common import (
+    ModelTraining,
+    PrivateSGDConfig,
+    clipped_gradient_sum,
+    first_model,
+)
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
+from fedsynth.nn.classifiers.convnet import convnet_from_state
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 
@@ -29,36 +35,26 @@ class DPSGDJointConfig(PrivateSGDConfig, JointConfig):
     """Settings of DP-SGD, whose batch is that of all parties together, and of joint methods."""
 
 
-class DPSGDJoint(JointMethod[DPSGDJointConfig]):
+class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJointConfig]):
     """One round per step of SGD, with all parties of a stage."""
 
     name = "dp_sgd_joint"
     summary = "One model trained with DP-SGD on the sum of all parties' noised gradients"
     source = "this project: federated DP-SGD, one gradient per round"
-    Config = DPSGDJointConfig
     presets = {
-        "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
-        "laptop": {"width": 32, "epochs": 2, "learning_rate": 1.0},
+        **ModelTraining.presets,
+        "laptop": {**ModelTraining.presets["laptop"], "epochs": 2},
     }
-
-    def inherits(self, cfg: DPSGDJointConfig) -> bool:
-        return True
 
     def plan(self, cfg: DPSGDJointConfig, stage: Stage, budget: Budget) -> Plan:
         records = sum(info.records for info in stage.parties)
-        sampling_rate, steps = cfg.sampling_rate(records), cfg.steps(records)
-        floats = sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
-        return self.sampled_plan(
+        return self.gradient_plan(
             cfg,
             stage,
             budget,
-            sampling_rate=sampling_rate,
-            steps=steps,
-            bytes_up=4 * floats * steps,
-            bytes_down=4 * floats * steps,
-            party_cost=lambda info: ComputeCost(
-                "gradient", cfg.width, round(sampling_rate * info.records), steps
-            ),
+            width=cfg.width,
+            sampling_rate=cfg.sampling_rate(records),
+            steps=cfg.steps(records),
             assumes=(ALL_RECORDS,),
         )
 

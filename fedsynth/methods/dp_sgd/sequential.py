@@ -17,8 +17,13 @@ from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
-from fedsynth.methods.dp_sgd.common import PrivateSGDConfig, clipped_gradient_sum, first_model
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.dp_sgd.common import (
+    ModelTraining,
+    PrivateSGDConfig,
+    clipped_gradient_sum,
+    first_model,
+)
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 
 
@@ -27,20 +32,12 @@ class DPSGDConfig(PrivateSGDConfig):
     """Settings of DP-SGD."""
 
 
-class DPSGD(Method[DPSGDConfig]):
+class DPSGD(ModelTraining[DPSGDConfig]):
     """One round per party: it receives the model, trains it privately and returns it."""
 
     name = "dp_sgd"
     summary = "A model trained with DP-SGD by one party after another, without replay"
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
-    Config = DPSGDConfig
-    presets = {
-        "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
-        "laptop": {"width": 32, "epochs": 1, "learning_rate": 1.0},
-    }
-
-    def inherits(self, cfg: DPSGDConfig) -> bool:
-        return True
 
     def plan(self, cfg: DPSGDConfig, stage: Stage, budget: Budget) -> Plan:
         model_bytes = 4 * sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import torch
 
@@ -26,6 +28,8 @@ BATCH_PER_CLASS = 64  # images of a class of the large set in one step
 FEATURE_LEARNING_RATE = 0.2  # of the images, each of which is one of `spc` in a mean
 GRADIENT_LEARNING_RATE = 0.2
 UPDATES = 3  # image steps per gradient of the large set
+
+M = TypeVar("M", CondensedImages, MatchedImages)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,38 @@ class CondensationConfig:
         return (ComputeCost("train", self.width, batch, self.steps),)
 
 
+@dataclass(frozen=True)
+class LargeSet:
+    """A large set that is public, and what its condensation starts from.
+
+    Attributes:
+        images: The set.
+        data: The public facts of the data set.
+        key: The key of public randomness.
+        device: The device to compute on.
+    """
+
+    images: SyntheticSet
+    data: DatasetInfo
+    key: tuple[object, ...]
+    device: torch.device
+
+    @cached_property
+    def members(self) -> Mapping[int, torch.Tensor]:
+        """The indices of the images of each class."""
+        labels = self.images.labels
+        return {c: torch.nonzero(labels == c).flatten() for c in labels.unique().tolist()}
+
+    def first(self, spc: int) -> torch.Tensor:
+        """The pixels of the first images of every class, repeated where there are fewer."""
+        chosen = [each.repeat(-(-spc // len(each)))[:spc] for each in self.members.values()]
+        return self.images.pixels()[torch.cat(chosen)]
+
+    def batch(self, indices: torch.Tensor) -> SyntheticSet:
+        """Some images of the set, with their labels."""
+        return SyntheticSet(self.images.images[indices], self.images.labels[indices])
+
+
 def condense(
     cfg: CondensationConfig,
     large: SyntheticSet,
@@ -63,21 +99,16 @@ def condense(
         key: The key of public randomness.
         device: The device to compute on.
     """
-    members = {
-        label: torch.nonzero(large.labels == label).flatten()
-        for label in large.labels.unique().tolist()
-    }
-    first = torch.cat([_repeated(indices, cfg.spc) for indices in members.values()])
-    start = large.pixels()[first]
     match = _by_gradients if cfg.way == GRADIENTS else _by_features
-    small = match(cfg, large, members, start, data, key=(*key, cfg.way), device=device)
+    small = match(cfg, LargeSet(large, data, (*key, cfg.way), device))
     images = (small.pixels().clamp(0, 1) * 255).round().to(torch.uint8)
     return SyntheticSet(images, small.labels)
 
 
-def _repeated(indices: torch.Tensor, n: int) -> torch.Tensor:
-    """The first n indices, repeated from the start where there are fewer."""
-    return indices.repeat(-(-n // len(indices)))[:n]
+def _started(moved: M, large: LargeSet) -> M:
+    """The images, started from those of the large set."""
+    moved.images = moved.scale.to_network(large.first(moved.cfg.spc)).to(large.device)
+    return moved
 
 
 def _clamp_to_bytes(moved: CondensedImages | MatchedImages) -> None:
@@ -86,16 +117,8 @@ def _clamp_to_bytes(moved: CondensedImages | MatchedImages) -> None:
     moved.images = moved.images.clamp(black.to(moved.images), white.to(moved.images))
 
 
-def _by_features(
-    cfg: CondensationConfig,
-    large: SyntheticSet,
-    members: Mapping[int, torch.Tensor],
-    start: torch.Tensor,
-    data: DatasetInfo,
-    *,
-    key: tuple[object, ...],
-    device: torch.device,
-) -> SyntheticSet:
+def _by_features(cfg: CondensationConfig, large: LargeSet) -> SyntheticSet:
+    members, key, device = large.members, large.key, large.device
     settings = DistributionConfig(
         spc=cfg.spc,
         iterations=cfg.steps,
@@ -103,35 +126,27 @@ def _by_features(
         image_learning_rate_end=0.0,
         width=cfg.width,
     )
-    condensed = CondensedImages(settings, data, list(members), key, device)
-    condensed.images = condensed.scale.to_network(start).to(device)
+    condensed = _started(CondensedImages(settings, large.data, members, key, device), large)
     scale = torch.full((len(members),), 1 / cfg.spc)
     for number in range(cfg.steps):
         step, generator = condensed.step(number), torch_generator(*key, "shown", number)
-        batch = torch.cat(
-            [
-                indices[torch.randint(0, len(indices), (BATCH_PER_CLASS,), generator=generator)]
-                for indices in members.values()
-            ]
+        batch = large.batch(
+            torch.cat(
+                [
+                    indices[torch.randint(0, len(indices), (BATCH_PER_CLASS,), generator=generator)]
+                    for indices in members.values()
+                ]
+            )
         )
-        pixels = SyntheticSet(large.images[batch], large.labels[batch]).pixels().to(device)
-        rows = condensed.real_rows(step, pixels, large.labels[batch])
+        rows = condensed.real_rows(step, batch.pixels().to(device), batch.labels)
         means = rows.view(len(members), BATCH_PER_CLASS, -1).mean(1)
         condensed.match(step, means, scale, bound=None)
         _clamp_to_bytes(condensed)
     return condensed.result()
 
 
-def _by_gradients(
-    cfg: CondensationConfig,
-    large: SyntheticSet,
-    members: Mapping[int, torch.Tensor],
-    start: torch.Tensor,
-    data: DatasetInfo,
-    *,
-    key: tuple[object, ...],
-    device: torch.device,
-) -> SyntheticSet:
+def _by_gradients(cfg: CondensationConfig, large: LargeSet) -> SyntheticSet:
+    members, key, device = large.members, large.key, large.device
     settings = MatchingConfig(
         spc=cfg.spc,
         runs=cfg.steps,
@@ -142,15 +157,13 @@ def _by_gradients(
         updates=UPDATES,
         width=cfg.width,
     )
-    matched = MatchedImages(settings, data, list(members), key, device)
-    matched.images = matched.scale.to_network(start).to(device)
+    matched = _started(MatchedImages(settings, large.data, members, key, device), large)
 
     def gradient(net: torch.nn.Module, call: int) -> list[torch.Tensor]:
         generator, size = torch_generator(*key, "shown", call), (BATCH_PER_CLASS * len(members),)
-        batch = torch.randint(0, len(large.labels), size, generator=generator)
-        part = SyntheticSet(large.images[batch], large.labels[batch])
-        images = matched.scale.to_network(part.pixels()).to(device)
-        return loss_and_gradients(net, images, part.labels.to(device))[1]
+        batch = large.batch(torch.randint(0, len(large.images.labels), size, generator=generator))
+        images = matched.scale.to_network(batch.pixels()).to(device)
+        return loss_and_gradients(net, images, batch.labels.to(device))[1]
 
     for run in range(cfg.steps):
         match_run(matched, run, gradient)

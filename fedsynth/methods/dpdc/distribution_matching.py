@@ -11,18 +11,18 @@ of the network, without augmentation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.normalization import Normalizer
+from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.nn.classifiers.convnet import empty_convnet, make_convnet
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
 from fedsynth.nn.per_example.features import ConvFeatures, LinearFeatures
@@ -83,36 +83,16 @@ class Step:
     draws: Mapping[int, DSAParams]
 
 
-class CondensedImages:
+class CondensedImages(OptimisedImages[DistributionConfig]):
     """The synthetic images of some classes while they are being matched.
 
-    Pixels are scaled to [-1, 1], rows of a table by their public means and deviations."""
+    Pixels are scaled to [-1, 1], rows of a table by their public means and deviations: they are
+    centred, so that differences between classes survive the clipping."""
 
-    def __init__(
-        self,
-        cfg: DistributionConfig,
-        data: DatasetInfo,
-        classes: Iterable[int],
-        key: tuple[object, ...],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        """Start from noise, under this key of public randomness."""
-        self.cfg, self.data, self.key = cfg, data, key
-        # Rows of a table are centred, so that differences between classes survive the clipping.
-        self.scale = (
-            Normalizer.standard(data) if data.kind == DataKind.TABLE else Normalizer.symmetric(data)
-        )
-        self.classes = tuple(classes)
-        start = torch.randn(
-            (len(self.classes) * cfg.spc, *data.shape), generator=torch_generator(*key, "images")
-        )
-        self.images = (start * cfg.image_init).to(device)
-        self.velocity = torch.zeros_like(self.images)
-
-    @property
-    def state(self) -> dict[str, torch.Tensor]:
-        """The state to checkpoint; restored in place."""
-        return {"images": self.images, "velocity": self.velocity}
+    def normalizer(self) -> Normalizer:
+        if self.data.kind == DataKind.TABLE:
+            return Normalizer.standard(self.data)
+        return Normalizer.symmetric(self.data)
 
     @property
     def width(self) -> int:
@@ -178,10 +158,4 @@ class CondensedImages:
         gradients = 2 * scale * (scale * sums - real.to(rows))
         gradients = gradients.repeat_interleave(self.cfg.spc, 0) * factors
         (gradient,) = torch.autograd.grad(augmented, images, step.features.backward(gradients))
-        self.velocity.mul_(self.cfg.image_momentum).add_(gradient)
-        self.images.sub_(self.velocity, alpha=step.learning_rate)
-
-    def result(self) -> SyntheticSet:
-        """The current images, in pixel scale."""
-        labels = torch.tensor(self.classes, dtype=torch.int64).repeat_interleave(self.cfg.spc)
-        return SyntheticSet(self.scale.to_pixels(self.images.detach()).cpu(), labels)
+        self.descend(gradient, step.learning_rate)

@@ -50,7 +50,6 @@ class NDPDCJoint(JointMethod[NDPDCJointConfig]):
     source = "this project, after Zheng and Li"
     paper_convention = NDPDC.paper_convention
     kinds = (DataKind.IMAGE, DataKind.TABLE)
-    Config = NDPDCJointConfig
     presets = NDPDC.presets
 
     def plan(self, cfg: NDPDCJointConfig, stage: Stage, budget: Budget) -> Plan:

@@ -13,45 +13,27 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
-from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data.normalization import Normalizer
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod, set_bytes
-from fedsynth.methods.common.poisson_plan import (
-    class_rates,
-    expected_records,
-    sampled_party_plan,
-    step_event,
-)
+from fedsynth.methods.common.poisson_plan import class_rates, expected_records, step_event
+from fedsynth.methods.dpdc.common import DataCondensation, GroupConfig
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
 @dataclass(frozen=True)
-class LDPDCConfig:
+class LDPDCConfig(GroupConfig):
     """LDPDC's settings; the defaults are the published ones."""
 
-    spc: int = setting(50, "synthetic images per class (M)", at_least=1, at_most=1_000_000)
-    group: int = setting(50, "expected records per group (L)", at_least=1)
-    noise: float | None = setting(
-        None, "noise over sensitivity (published: 1); default: what the budget allows", above=0
-    )
-
-
-class LDPDC(OneShotMethod[LDPDCConfig]):
+class LDPDC(DataCondensation[LDPDCConfig]):
     """The cheapest release of all: one pass over the records."""
 
     name = "ldpdc"
     summary = "Noised means of small random groups, one per synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
-    paper_convention = "rdp_improved_2000"
-    kinds = (DataKind.IMAGE, DataKind.TABLE)
-    assumes = (PARTY_CLASS_COUNTS,)
-    Config = LDPDCConfig
 
     def request(self, ctx: ServerContext[LDPDCConfig]) -> Request:
         return Request()  # LDPDC has no public randomness
@@ -59,14 +41,7 @@ class LDPDC(OneShotMethod[LDPDCConfig]):
     def party_plan(
         self, cfg: LDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        return sampled_party_plan(
-            info,
-            budget,
-            sampling_rate=max(class_rates(cfg.group, info).values()),
-            steps=cfg.spc,
-            noise=cfg.noise,
-            bytes_up=set_bytes(stage, len(info.class_counts), cfg.spc),
-        )
+        return self.group_plan(cfg, stage, info, budget, steps=cfg.spc)
 
     def synthesize(self, ctx: PartyContext[LDPDCConfig], request: Request) -> SyntheticSet:
         cfg, plan, shape = ctx.config, ctx.party_plan, ctx.dataset.shape

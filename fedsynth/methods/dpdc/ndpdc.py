@@ -14,19 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod, set_bytes
-from fedsynth.methods.common.poisson_plan import (
-    class_rates,
-    expected_records,
-    sampled_party_plan,
-    step_event,
-)
+from fedsynth.methods.common.poisson_plan import class_rates, expected_records, step_event
+from fedsynth.methods.dpdc.common import DataCondensation, GroupConfig
 from fedsynth.methods.dpdc.distribution_matching import (
     CondensedImages,
     DistributionConfig,
@@ -37,26 +31,17 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
 @dataclass(frozen=True)
-class NDPDCConfig(DistributionConfig):
+class NDPDCConfig(DistributionConfig, GroupConfig):
     """NDPDC's settings; the defaults are the published ones."""
 
-    group: int = setting(50, "expected records per class and step (L)", at_least=1)
     clip: float = setting(1.0, "bound G on a record's features", above=0)
-    noise: float | None = setting(
-        None, "noise over sensitivity (published: 1); default: what the budget allows", above=0
-    )
 
-
-class NDPDC(OneShotMethod[NDPDCConfig]):
+class NDPDC(DataCondensation[NDPDCConfig]):
     """The party runs the whole loop and releases its images."""
 
     name = "ndpdc"
     summary = "Images matched to clipped, noised feature sums of random networks"
     source = "Zheng and Li, Differentially Private Dataset Condensation (NDPDC)"
-    paper_convention = "rdp_improved_2000"
-    kinds = (DataKind.IMAGE, DataKind.TABLE)
-    assumes = (PARTY_CLASS_COUNTS,)
-    Config = NDPDCConfig
     presets = {
         "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 20},
         "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 400},
@@ -68,17 +53,9 @@ class NDPDC(OneShotMethod[NDPDCConfig]):
     def party_plan(
         self, cfg: NDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
-        classes = len(info.class_counts)
-        images = classes * (cfg.spc + cfg.group // 3)  # real images need no backward pass
-        return sampled_party_plan(
-            info,
-            budget,
-            sampling_rate=max(class_rates(cfg.group, info).values()),
-            steps=cfg.iterations,
-            noise=cfg.noise,
-            bytes_up=set_bytes(stage, classes, cfg.spc),
-            cost=(ComputeCost("train", cfg.width, images, cfg.iterations),),
-        )
+        images = len(info.class_counts) * (cfg.spc + cfg.group // 3)  # no backward pass for real
+        cost = ComputeCost("train", cfg.width, images, cfg.iterations)
+        return self.group_plan(cfg, stage, info, budget, steps=cfg.iterations, cost=(cost,))
 
     def synthesize(self, ctx: PartyContext[NDPDCConfig], request: Request) -> SyntheticSet:
         cfg, plan = ctx.config, ctx.party_plan

@@ -44,7 +44,6 @@ class DM(NonPrivateReference[DMConfig]):
     )
     source = "Zhao and Bilen 2023, Dataset Condensation with Distribution Matching"
     kinds = (DataKind.IMAGE, DataKind.TABLE)
-    Config = DMConfig
     presets = {
         "smoke": {"width": 32, "image_learning_rate": 10.0, "iterations": 10, "batch": 64},
         "laptop": {"width": 32, "image_learning_rate": 10.0, "iterations": 300, "batch": 64},

@@ -64,7 +64,6 @@ class GSWGAN(Method[GSWGANConfig]):
     name = "gs_wgan"
     summary = "A generator trained on sanitised gradients of many private critics"
     source = "Chen, Orekondy, Fritz 2020, GS-WGAN"
-    Config = GSWGANConfig
     paper_convention = "wor_bound"
     paper_relation = Relation.REPLACE_ONE
     units = tuple(Unit)

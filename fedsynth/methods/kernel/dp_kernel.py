@@ -93,7 +93,6 @@ class DPKernel(OneShotMethod[DPKernelConfig]):
     paper_convention = "rdp"
     paper_relation = Relation.REPLACE_ONE
     assumes = (PARTY_CLASS_COUNTS,)
-    Config = DPKernelConfig
     presets = {
         "smoke": {"spc": 200, "group": 50, "steps": 30, "clip": 0.05, "learning_rate": 3e-3},
         "laptop": {"spc": 1000, "group": 200, "steps": 500, "clip": 0.05, "learning_rate": 3e-3},

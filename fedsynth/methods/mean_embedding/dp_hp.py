@@ -94,7 +94,6 @@ class DPHP(EmbeddingMethod[DPHPConfig]):
     name = "dp_hp"
     summary = "A generator trained on one noised mean of Hermite features of pixels and pairs"
     source = "Vinaroz et al. 2022, Hermite Polynomial Features for Private Data Generation"
-    Config = DPHPConfig
     presets = {
         "smoke": {"order": 10, "product_order": 10, "pairs": 50, "spc": 200, "steps": 250},
         "laptop": {"order": 10, "product_order": 10, "pairs": 200, "spc": 1000, "steps": 1000},

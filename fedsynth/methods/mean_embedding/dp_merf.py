@@ -126,5 +126,4 @@ class DPMERF(FourierEmbedding[DPMERFConfig]):
     name = "dp_merf"
     summary = "A generator trained on one noised mean of random Fourier features"
     source = "Harder et al. 2021, DP-MERF"
-    Config = DPMERFConfig
     presets = {"smoke": {"spc": 200, "steps": 250}, "laptop": {"spc": 1000, "steps": 1000}}

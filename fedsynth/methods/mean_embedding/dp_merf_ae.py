@@ -95,7 +95,6 @@ class DPMERFAE(Method[DPMERFAEConfig]):
     source = "Harder et al. 2021, as compared with by Chen et al. 2020 (DP-MERF+AE)"
     paper_convention = PAPER_CONVENTION
     paper_relation = Relation.REPLACE_ONE
-    Config = DPMERFAEConfig
     presets = {
         "smoke": {"spc": 200, "steps": 250, "ae_steps": 40, "ae_learning_rate": 0.01},
         "laptop": {"spc": 1000, "steps": 1000, "ae_steps": 300, "ae_learning_rate": 0.01},

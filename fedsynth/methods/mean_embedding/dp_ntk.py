@@ -64,7 +64,6 @@ class DPNTK(EmbeddingMethod[DPNTKConfig]):
     name = "dp_ntk"
     summary = "A generator trained on one noised mean of a random network's gradients"
     source = "Yang et al. 2023, Differentially Private Neural Tangent Kernels"
-    Config = DPNTKConfig
     presets = {
         "smoke": {"hidden": 50, "spc": 200, "steps": 250},
         "laptop": {"hidden": 100, "spc": 1000, "steps": 1000},

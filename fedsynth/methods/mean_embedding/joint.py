@@ -49,7 +49,6 @@ class DPMERFJoint(JointMethod[DPMERFJointConfig], FourierEmbedding[DPMERFJointCo
     name = "dp_merf_joint"
     summary = "Joint DP-MERF: one noised mean embedding of all parties together"
     source = "this project, after Harder et al. 2021"
-    Config = DPMERFJointConfig
     presets = DPMERF.presets
 
     def plan(self, cfg: DPMERFJointConfig, stage: Stage, budget: Budget) -> Plan:

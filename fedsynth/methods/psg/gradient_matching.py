@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import nn
@@ -20,9 +20,9 @@ from fedsynth.core.messages import Arrays, Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
-from fedsynth.core.types import ComputeCost, DatasetInfo
-from fedsynth.data.normalization import Normalizer
-from fedsynth.methods.method import PartyContext, ServerContext
+from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, Stage
+from fedsynth.methods.common.optimised_images import OptimisedImages
+from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
 from fedsynth.nn.matching_gradient import matching_gradient
@@ -151,33 +151,12 @@ def row_cosine_distance(
     return loss
 
 
-class MatchedImages:
+class MatchedImages(OptimisedImages[MatchingConfig]):
     """The synthetic images of some classes while they are being matched."""
 
-    def __init__(
-        self,
-        cfg: MatchingConfig,
-        data: DatasetInfo,
-        classes: Iterable[int],
-        key: tuple[object, ...],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        """Start from noise around the data set's mean, under this key of public randomness."""
-        self.cfg, self.data, self.key, self.scale = cfg, data, key, Normalizer.standard(data)
-        self.labels = torch.tensor(
-            [c for c in classes for _ in range(cfg.spc)], dtype=torch.int64, device=device
-        )
-        start = torch.randn(
-            (len(self.labels), *data.shape), generator=torch_generator(*key, "images")
-        )
-        self.images = (start * cfg.image_init).to(device)
-        self.velocity = torch.zeros_like(self.images)
-        self.compute = compute_type(cfg.matching_dtype, device)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state to checkpoint; restored in place."""
-        return {"images": self.images, "velocity": self.velocity}
+    def start(self) -> None:
+        super().start()
+        self.compute = compute_type(self.cfg.matching_dtype, self.labels.device)
 
     def network(self, run: int) -> nn.Module:
         """The fresh network of one run, over all classes of the data set; it is public."""
@@ -194,8 +173,7 @@ class MatchedImages:
 
     def move(self, gradient: torch.Tensor) -> None:
         """Take one step against the gradient of the loss at the images."""
-        self.velocity.mul_(self.cfg.image_momentum).add_(gradient)
-        self.images.sub_(self.velocity, alpha=self.cfg.image_learning_rate)
+        self.descend(gradient, self.cfg.image_learning_rate)
 
     def train(
         self, net: nn.Module, run: int, outer: int, others: SyntheticSet | None = None
@@ -215,11 +193,6 @@ class MatchedImages:
                 )
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-self.cfg.net_learning_rate)
-
-    def result(self) -> SyntheticSet:
-        """The current images, in pixel scale."""
-        pixels = self.scale.to_pixels(self.images.detach()).cpu()
-        return SyntheticSet(pixels, self.labels.cpu())
 
 
 def match_run(
@@ -251,6 +224,16 @@ def match_run(
 
 C = TypeVar("C")
 M = TypeVar("M", bound=MatchingConfig)
+
+
+class MatchingMethod(Method[M]):
+    """A method of this loop: the published number of runs, and stages that may share images."""
+
+    def at_budget(self, cfg: M, stages: Sequence[Stage], budget: Budget) -> M:
+        return cfg.at_budget(len(stages), budget.epsilon)
+
+    def inherits(self, cfg: M) -> bool:
+        return cfg.inner_set == "all"
 
 
 def classes_of_party(ctx: PartyContext[C]) -> list[int]:

@@ -7,7 +7,6 @@ epsilon = infinity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from torch import nn
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
-from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import ComputeCost, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
 from fedsynth.methods.method import PartyContext, ServerContext
@@ -24,6 +23,7 @@ from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
     MatchedImages,
     MatchingConfig,
+    MatchingMethod,
     classes_of_party,
     inner_set_request,
     match_run,
@@ -38,22 +38,15 @@ class GradientMatchingConfig(MatchingConfig):
     """PSG's settings but for clipping."""
 
 
-class GradientMatching(NonPrivateReference[GradientMatchingConfig]):
+class GradientMatching(
+    MatchingMethod[GradientMatchingConfig], NonPrivateReference[GradientMatchingConfig]
+):
     """PSG with no clipping and no noise."""
 
     name = "gradient_matching"
     summary = "NOT private: PSG's loop on exact gradients, to separate the loop from the noise"
     source = "Zhao et al. 2021, as the non-private case of Chen et al. 2022"
-    Config = GradientMatchingConfig
     presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 8}}
-
-    def at_budget(
-        self, cfg: GradientMatchingConfig, stages: Sequence[Stage], budget: Budget
-    ) -> GradientMatchingConfig:
-        return cfg.at_budget(len(stages), budget.epsilon)
-
-    def inherits(self, cfg: GradientMatchingConfig) -> bool:
-        return cfg.inner_set == "all"
 
     def request(self, ctx: ServerContext[GradientMatchingConfig]) -> Request:
         return inner_set_request(ctx)

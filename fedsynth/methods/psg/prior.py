@@ -8,7 +8,6 @@ fixed latent vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
-from fedsynth.methods.psg.gradient_matching import LAPTOP, MatchedImages, MatchingConfig
+from fedsynth.methods.psg.gradient_matching import LAPTOP, MatchedImages
 from fedsynth.methods.psg.psg import PrivateSetGeneration, PSGConfig
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import PriorGenerator
@@ -45,15 +44,9 @@ class PSGPriorConfig(PSGConfig):
 class GeneratedImages(MatchedImages):
     """Matched images that are a generator's output for fixed latent vectors."""
 
-    def __init__(
-        self,
-        cfg: MatchingConfig,
-        data: DatasetInfo,
-        classes: Iterable[int],
-        key: tuple[object, ...],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        super().__init__(cfg, data, classes, key, device)
+    def start(self) -> None:
+        super().start()
+        cfg, data, key, device = self.cfg, self.data, self.key, self.labels.device
         assert isinstance(cfg, PSGPriorConfig)
         size, generator = (len(self.labels), cfg.latent), torch_generator(*key, "codes")
         self.latents = torch.randn(size, generator=generator).to(device)
@@ -86,7 +79,6 @@ class PSGPrior(PrivateSetGeneration[PSGPriorConfig]):
     name = "psg_prior"
     summary = "PSG on the images of a generator, which has fewer degrees of freedom than pixels"
     source = "Chen et al. 2022, Private Set Generation with Discriminative Information"
-    Config = PSGPriorConfig
     images = GeneratedImages
     presets = {
         "smoke": {**LAPTOP_PRIOR, "runs": 3, "updates": 3},

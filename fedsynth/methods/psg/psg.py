@@ -11,7 +11,6 @@ which the matching loss cancels; and there are exactly R T K real gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -22,34 +21,28 @@ from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
-from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
+from fedsynth.methods.common.private_gradient import batch_gradient_sum
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
     MatchedImages,
+    MatchingMethod,
     PrivateMatchingConfig,
     classes_of_party,
     inner_set_request,
     match_run,
     other_classes,
 )
-from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 P = TypeVar("P", bound=PrivateMatchingConfig)
 
 
-class PrivateSetGeneration(OneShotMethod[P]):
+class PrivateSetGeneration(MatchingMethod[P], OneShotMethod[P]):
     """The algorithm of PSG; subclasses choose how the images are represented."""
 
     images: ClassVar[type[MatchedImages]] = MatchedImages
-
-    def at_budget(self, cfg: P, stages: Sequence[Stage], budget: Budget) -> P:
-        return cfg.at_budget(len(stages), budget.epsilon)
-
-    def inherits(self, cfg: P) -> bool:
-        return cfg.inner_set == "all"
 
     def request(self, ctx: ServerContext[P]) -> Request:
         return inner_set_request(ctx)
@@ -70,18 +63,9 @@ class PrivateSetGeneration(OneShotMethod[P]):
 
     def synthesize(self, ctx: PartyContext[P], request: Request) -> SyntheticSet:
         cfg, plan = ctx.config, ctx.party_plan
-        scale = Normalizer.standard(ctx.dataset)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
-            mechanism = ClippedGradientSum(
-                model=net,
-                inputs=lambda pixels, _: scale.to_network(pixels),
-                clip=cfg.clip,
-                noise_multiplier=plan.noise_multiplier,
-                sampling_rate=plan.sampling_rate,
-                dtype=cfg.dtype,
-            )
-            return ctx.guard.apply(mechanism, ctx.data, call=call)
+            return ctx.guard.apply(batch_gradient_sum(ctx, net), ctx.data, call=call)
 
         key = ctx.random_key(request)
         images = self.images(cfg, ctx.dataset, classes_of_party(ctx), key, ctx.device)
@@ -103,5 +87,4 @@ class PSG(PrivateSetGeneration[PSGConfig]):
     name = "psg"
     summary = "Private set generation: each party matches images to its clipped, noised gradients"
     source = "Chen et al. 2022, Private Set Generation with Discriminative Information"
-    Config = PSGConfig
     presets = {"smoke": {**LAPTOP, "runs": 2}, "laptop": {**LAPTOP, "runs": 15}}

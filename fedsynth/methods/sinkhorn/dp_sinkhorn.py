@@ -85,7 +85,6 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
     summary = "A generator trained in the party on noised gradients of an optimal transport"
     source = "Cao et al. 2021, Don't Generate Me: DP Generative Modeling with Sinkhorn Divergence"
     paper_convention = "rdp_classic_sparse"
-    Config = DPSinkhornConfig
     presets = {
         "smoke": {"spc": 200, "images": 20, "steps": 60, "depth": 32, "learning_rate": 1e-3},
         "laptop": {"spc": 1000, "steps": 2500, "depth": 64, "learning_rate": 1e-4},

@@ -66,7 +66,6 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
     name = "sketch_teach_joint"
     summary = "sketch_teach as a conversation: one sketch and one teacher from all parties' sums"
     source = "this project"
-    Config = SketchTeachJointConfig
     paper_convention = "pld"
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
 

@@ -53,7 +53,6 @@ class SketchTeach(Method[SketchTeachConfig]):
         "A noised sketch of each class, and a private teacher that labels images drawn from it"
     )
     source = "this project"
-    Config = SketchTeachConfig
     paper_convention = "pld"
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
 

@@ -20,7 +20,7 @@ and x' in the first case, opposite ones in the second, which dominate all others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -121,6 +121,9 @@ class Change:
         return all(way.within(other.replaced) for way in ways)
 
 
+T = TypeVar("T", Spending, Change)
+
+
 def key(event: DpEvent) -> str:
     """One text for all trees of the same cost, so that their epsilon is equal to the bit."""
     return to_text(unflatten(flatten(event)))
@@ -136,15 +139,13 @@ def spendings(text: str) -> tuple[Spending, ...]:
     Raises:
         UserError: The event cannot be counted.
     """
-    total: tuple[Spending, ...] = (Spending(),)
-    whole, partitions = by_part(flatten(from_text(text)))
-    choices = [[way.times(n) for way in _base(from_text(base))] for base, n in whole.items()]
-    for parts in partitions.values():
-        texts = {to_text(unflatten(flat)) for flat in parts.values()}
-        choices.append([way for text in sorted(texts) for way in spendings(text)])
-    for ways in choices:
-        total = _worst([a + b for a, b in product(total, ways)])
-    return total
+    return _ways(
+        text,
+        Spending(),
+        whole=_base,
+        parts=lambda branches: [way for each in sorted(set(branches)) for way in spendings(each)],
+        most=MAX_PATHS,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -157,21 +158,41 @@ def changes(text: str) -> tuple[Change, ...]:
     Raises:
         UserError: The event cannot be counted.
     """
-    total: tuple[Change, ...] = (Change(),)
-    whole, partitions = by_part(flatten(from_text(text)))
-    choices: list[list[Change]] = []
-    for base, n in whole.items():
-        event = from_text(base)
-        if isinstance(event, ParallelDpEvent):
-            found = _between(to_text(branch) for branch in event.events)
-        else:
-            found = [Change(replaced=way) for way in _base(event)]
-        choices.append([change.times(n) for change in found])
-    for parts in partitions.values():
-        choices.append(_between(to_text(unflatten(flat)) for flat in parts.values()))
+    return _ways(text, Change(), whole=_replaced, parts=_between, most=MAX_CHANGES)
+
+
+def _ways(
+    text: str,
+    start: T,
+    *,
+    whole: Callable[[DpEvent], Iterable[T]],
+    parts: Callable[[Iterable[str]], Iterable[T]],
+    most: int,
+) -> tuple[T, ...]:
+    """All ways through an event, without those that are surely not the worst.
+
+    Args:
+        text: The `key` of the event.
+        start: The way through nothing.
+        whole: The ways through a mechanism on all records.
+        parts: The ways through the mechanisms on the parts of a partition.
+        most: The largest number of ways.
+    """
+    total: tuple[T, ...] = (start,)
+    mechanisms, partitions = by_part(flatten(from_text(text)))
+    choices = [[way.times(n) for way in whole(from_text(m))] for m, n in mechanisms.items()]
+    for branches in partitions.values():
+        choices.append(list(parts(to_text(unflatten(flat)) for flat in branches.values())))
     for ways in choices:
-        total = _worst([a + b for a, b in product(total, ways)], MAX_CHANGES)
+        total = _worst([a + b for a, b in product(total, ways)], most)
     return total
+
+
+def _replaced(event: DpEvent) -> list[Change]:
+    """The ways of a replaced record through one mechanism on all records."""
+    if isinstance(event, ParallelDpEvent):
+        return _between(to_text(branch) for branch in event.events)
+    return [Change(replaced=way) for way in _base(event)]
 
 
 def _between(branches: Iterable[str]) -> list[Change]:
@@ -187,9 +208,6 @@ def _between(branches: Iterable[str]) -> list[Change]:
         for a, b in product(spendings(one), spendings(other))
     ]
     return list(_worst([*within, *across], MAX_CHANGES))
-
-
-T = TypeVar("T", Spending, Change)
 
 
 def _worst(ways: list[T], most: int = MAX_PATHS) -> tuple[T, ...]:

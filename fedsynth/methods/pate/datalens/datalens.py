@@ -62,7 +62,6 @@ class DataLens(Method[DataLensConfig]):
     name = "datalens"
     summary = "A generator that follows the noised votes of thousands of small teachers"
     source = "Wang et al. 2021, DataLens"
-    Config = DataLensConfig
     paper_convention = CONVENTION
     paper_relation = Relation.REPLACE_ONE
     units = (Unit.RECORD, Unit.USER)

@@ -48,7 +48,6 @@ class GPate(Method[GPateConfig]):
     name = "g_pate"
     summary = "A generator that follows its teachers' votes on projected gradients"
     source = "Long et al. 2021, G-PATE"
-    Config = GPateConfig
     paper_convention = "rdp_classic_199"
     paper_relation = Relation.REPLACE_ONE
     keeps_state = True
