@@ -24,7 +24,7 @@ from fedsynth.core.types import DatasetInfo
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.methods.psg.gradient_matching import MatchingConfig, row_cosine_distance
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.nn.matching_gradient import by_autograd, matching_gradient
+from fedsynth.nn.matching_gradient.gradient import by_autograd, matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 from fedsynth.privacy.clipping import clipped_gradient_sum
 

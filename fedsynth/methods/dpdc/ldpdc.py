@@ -28,6 +28,7 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 class LDPDCConfig(GroupConfig):
     """LDPDC's settings; the defaults are the published ones."""
 
+
 class LDPDC(DataCondensation[LDPDCConfig]):
     """The cheapest release of all: one pass over the records."""
 

@@ -36,6 +36,7 @@ class NDPDCConfig(DistributionConfig, GroupConfig):
 
     clip: float = setting(1.0, "bound G on a record's features", above=0)
 
+
 class NDPDC(DataCondensation[NDPDCConfig]):
     """The party runs the whole loop and releases its images."""
 

@@ -25,7 +25,7 @@ from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
-from fedsynth.nn.matching_gradient import matching_gradient
+from fedsynth.nn.matching_gradient.gradient import matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
 OUTER_INNER = {  # images per class -> (outer, inner) of the paper and its program

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsynth.nn import matching_gradient as matching
 from fedsynth.nn.classifiers.convnet import ConvNet, make_convnet
-from fedsynth.nn.matching_gradient import by_autograd, matching_gradient
+from fedsynth.nn.matching_gradient import gradient as matching
+from fedsynth.nn.matching_gradient.gradient import by_autograd, matching_gradient
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (2, 8, 8)]
 
