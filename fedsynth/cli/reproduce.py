@@ -43,12 +43,15 @@ from fedsynth.report.reproduction.recipes import (
 from fedsynth.storage.metrics import MetricsFile
 from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
 
-KEYS = ("cells", "preset", "out", "runs")
+ENGINE_KEYS = ("engine", "workers")  # of the runs; no number depends on them
+KEYS = ("cells", "preset", "out", "runs", *ENGINE_KEYS)
 FLAGS = ("--list", "--plan", "--coverage")
 USAGE = """\
 Usage: fedsynth reproduce RECIPE [cells=RUN,RUN] [preset=published|reduced] [--plan]
        fedsynth reproduce --list
        fedsynth reproduce --coverage [out=results/papers]
+
+Further keys: engine=ray|inprocess and workers=N, which say where the runs are computed.
 
 Runs what stands beside the numbers of one printed table and writes its page below
 out=results/papers (cells.csv, README.md); runs=runs/papers holds the runs. The same command
@@ -64,6 +67,7 @@ class Reproduction:
     preset: Preset
     out: Path
     runs: Path
+    engine: tuple[str, ...] = ()  # words that say where runs are computed
 
     def directory(self, run: RecipeRun) -> Path:
         """The run directory of a run."""
@@ -97,20 +101,20 @@ class Reproduction:
             if not RunDirectory(base.directory(other)).finished and not base._make(other, start):
                 return False
             words = ["evaluate", str(base.directory(other)), *run.evaluate]
-            return start(words) == 0
+            return start([*words, *self.engine]) == 0
         directory = self.directory(run)
         if RunDirectory(directory).finished:
             return True
         if (directory / CONFIG).is_file():
-            return start(["run", "--resume", str(directory), "--quiet"]) == 0
-        words = [*run.words_of(self.preset), f"out={directory}", "--quiet"]
+            return start(["run", "--resume", str(directory), *self.engine, "--quiet"]) == 0
+        words = [*run.words_of(self.preset), *self.engine, f"out={directory}", "--quiet"]
         return start(["run", *words]) == 0
 
     def _base(self, run: RecipeRun) -> tuple[Reproduction, RecipeRun]:
         """The run that an evaluation reads."""
         name, _, other = run.of.rpartition("/")
         base = self.recipe if not name else recipe(name)
-        return Reproduction(base, self.preset, self.out, self.runs), base.run(other)
+        return dataclasses.replace(self, recipe=base), base.run(other)
 
     def _collect(self, run: RecipeRun) -> None:
         """Write the numbers of a run beside the printed ones."""
@@ -234,7 +238,8 @@ def _chosen(
     if preset == Preset.REDUCED:
         runs = [run for run in runs if run.reduced or run.of]
     out, folder = values.get("out") or "results/papers", values.get("runs") or "runs/papers"
-    return Reproduction(named, Preset(preset), Path(out), Path(folder)), runs
+    engine = tuple(f"{key}={values[key]}" for key in ENGINE_KEYS if key in values)
+    return Reproduction(named, Preset(preset), Path(out), Path(folder), engine), runs
 
 
 def _print_plans(work: Reproduction, runs: Sequence[RecipeRun]) -> None:

@@ -63,6 +63,7 @@ class ReleasedModel:
 
     state: Mapping[str, torch.Tensor]
     width: int  # of the ConvNet
+    network: str = "convnet"  # one of nn.classifiers
 
 
 Outcome = SyntheticSet | ReleasedModel

@@ -34,8 +34,7 @@ from fedsynth.evaluation.types import (
     subsample,
     training_targets,
 )
-from fedsynth.nn.classifiers.convnet import convnet_from_state
-from fedsynth.nn.classifiers.registry import classifier
+from fedsynth.nn.classifiers.registry import classifier, classifier_from_state
 from fedsynth.nn.compute_dtype import compute_type
 from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
 from fedsynth.nn.transforms.augment import apply_dsa, crop_scale_rotate, draw_dsa, random_affine
@@ -270,7 +269,7 @@ def score_model(
     info: DatasetInfo,
     device: str = "cpu",
 ) -> EvalResult:
-    """Test a released ConvNet without training: argmax over all classes of the data set.
+    """Test a released model without training: argmax over all classes of the data set.
 
     The classes include those of later stages. The model was trained by its method on standardised
     images and under no protocol, so the result counts no epochs and steps.
@@ -278,13 +277,13 @@ def score_model(
     start = time.perf_counter()
     rules = PROTOCOLS["P"]  # only for its normalisation, which released models use as well
     with one_thread():
-        net = convnet_from_state(model.width, info, model.state, device)
+        net = classifier_from_state(model.network, model.width, info, model.state, device)
         outputs = range(info.classes)
         per_class = _test(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
     return EvalResult(
         per_class,
         "none",
-        "convnet",
+        model.network,
         model.width,
         0.0,
         0,

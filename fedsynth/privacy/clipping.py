@@ -24,6 +24,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.nn.compute_dtype import DTYPES, compute_type
+from fedsynth.nn.per_example.gradient_rows import PerExampleGradient
 from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_output_gradient
 from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
@@ -104,16 +105,27 @@ def row_norms(rows: Tensor) -> Tensor:
 
 def clip_rows(rows: Tensor, bound: float) -> Tensor:
     """Rows scaled down to L2 norm at most `bound`; a row that is not finite becomes zero."""
-    norms = row_norms(rows)
-    finite = torch.isfinite(norms)
-    factors = torch.where(finite, _factors(norms, bound), 0.0)
+    return scale_rows(rows, clip_factors(row_norms(rows), bound))
+
+
+def clip_factors(norms: Tensor, bound: float) -> Tensor:
+    """The factors that scale rows of these norms down to `bound`; zero where a norm is not finite.
+
+    They are a little below bound / norm, so that rounding does not lift a row above the bound."""
+    return torch.where(torch.isfinite(norms), _factors(norms, bound), 0.0)
+
+
+def scale_rows(rows: Tensor, factors: Tensor) -> Tensor:
+    """Rows times their float64 factors; a row whose factor is zero becomes zero, whatever it is."""
     shape = (-1,) + (1,) * (rows.dim() - 1)
-    clipped = torch.where(finite.view(shape), rows, 0.0) * factors.to(rows.dtype).view(shape)
-    imprecise = finite & (factors < _SMALL_FACTOR)
+    if not (used := factors > 0).all():
+        rows = torch.where(used.view(shape), rows, 0.0)
+    scaled = rows * factors.to(rows.dtype).view(shape)
+    imprecise = used & (factors < _SMALL_FACTOR)
     if imprecise.any():
         exact = rows[imprecise].double() * factors[imprecise].view(shape)
-        clipped[imprecise] = exact.to(rows.dtype)
-    return clipped
+        scaled[imprecise] = exact.to(rows.dtype)
+    return scaled
 
 
 def _factors(norms: Tensor, clip: float) -> Tensor:
@@ -138,25 +150,19 @@ def _by_layers(
     together = _records_per_sum(records)
 
     def add(x: Tensor, y: Tensor) -> WeightSums:
-        padding = -len(x) % _MULTIPLE
-        if padding:
-            x = torch.cat([x, x.new_zeros(padding, *x.shape[1:])])
-            y = torch.cat([y, y.new_zeros(padding, *y.shape[1:])])
-        _, output_gradient = loss_and_output_gradient(chain.forward(x), y, loss)
-        chain.backward(output_gradient)
+        rows, padding = _rows_by_layers(chain, loss, x, y)
         with torch.no_grad():
-            rows = chain.per_example_gradients()
             norms = torch.stack([r.squares() for r in rows]).sum(0).sqrt_()
             unusable = ~torch.isfinite(norms)
             if unusable.any():
                 for r in rows:
                     r.drop(unusable)
-            unusable[len(x) - padding :] = True
+            unusable[len(x) :] = True
             factors = _factors(norms, clip).masked_fill_(unusable, 0.0)
             if not together:
                 factors = factors.double()
             step = together or len(x)
-            slices = [slice(start, start + step) for start in range(0, len(x), step)]
+            slices = [slice(start, start + step) for start in range(0, len(x) + padding, step)]
             return [
                 (weight, row.weighted_sum(factors[s], s))
                 for weight, row in zip(chain.weights, rows, strict=True)
@@ -166,10 +172,23 @@ def _by_layers(
     return add
 
 
+def _rows_by_layers(
+    chain: LayerSequence, loss: Loss, x: Tensor, y: Tensor
+) -> tuple[list[PerExampleGradient], int]:
+    """The gradients of a batch that is padded to whole multiples, and the number of rows added."""
+    padding = -len(x) % _MULTIPLE
+    if padding:
+        x = torch.cat([x, x.new_zeros(padding, *x.shape[1:])])
+        y = torch.cat([y, y.new_zeros(padding, *y.shape[1:])])
+    _, output_gradient = loss_and_output_gradient(chain.forward(x), y, loss)
+    chain.backward(output_gradient)
+    return chain.per_example_gradients(), padding
+
+
 def _by_vmap(
     model: nn.Module, loss: Loss, dtype: str, clip: float
 ) -> Callable[[Tensor, Tensor], WeightSums]:
-    rows_of = record_gradients(model, loss, dtype)
+    rows_of = _record_gradients_by_vmap(model, loss, dtype)
     weights = [p for p in model.parameters() if p.requires_grad]
 
     def add(x: Tensor, y: Tensor) -> WeightSums:
@@ -181,23 +200,50 @@ def _by_vmap(
 
 
 def record_gradients(
-    model: nn.Module, loss: str | Loss = "cross_entropy", dtype: str = "float32"
+    model: nn.Module,
+    shape: Sequence[int],
+    loss: str | Loss = "cross_entropy",
+    dtype: str = "float32",
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """A function of a batch that returns each record's unclipped gradient over all parameters that
     require grad as one row.
 
+    Args:
+        model: The model; its present weights are used.
+        shape: The shape of one record.
+        loss: See `clipped_gradient_sum`.
+        dtype: See `clipped_gradient_sum`.
+
     Raises:
         UserError: A layer of the model mixes records.
     """
-    _refuse_mixing(model)
     per_record_loss = _loss(loss)
+    try:
+        chain = _layer_sequence(model, shape, dtype)
+    except UnsupportedModel:
+        return _record_gradients_by_vmap(model, per_record_loss, dtype)
+    order = {id(weight): position for position, weight in enumerate(chain.weights)}
+
+    @torch.no_grad()
+    def rows(x: Tensor, y: Tensor) -> Tensor:
+        gradients, _ = _rows_by_layers(chain, per_record_loss, x, y)
+        in_order = [gradients[order[id(weight)]].rows() for weight in chain.parameters]
+        return torch.cat(in_order, dim=1)[: len(x)]
+
+    return rows
+
+
+def _record_gradients_by_vmap(
+    model: nn.Module, loss: Loss, dtype: str
+) -> Callable[[Tensor, Tensor], Tensor]:
+    _refuse_mixing(model)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     rest: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if n not in wanted}
     rest |= dict(model.named_buffers())
 
     def record_loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
         logits = functional_call(model, (weights, rest), (image.unsqueeze(0),))
-        return per_record_loss(logits.to(image.dtype), label.unsqueeze(0)).sum()
+        return loss(logits.to(image.dtype), label.unsqueeze(0)).sum()
 
     per_record = vmap(grad(record_loss), in_dims=(None, 0, 0), randomness="different")
 

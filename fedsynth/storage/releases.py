@@ -21,7 +21,8 @@ from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 from fedsynth.storage.files import write_file
 from fedsynth.storage.pictures import contact_sheet, png
 
-WIDTH_KEY = "fedsynth.width"
+WIDTH_KEY, NETWORK_KEY = "fedsynth.width", "fedsynth.network"  # beside the weights of a model
+DEFAULT_NETWORK = "convnet"  # of an archive that names none
 RELEASES, RAW_RECORDS = "releases", "disclosed"
 CERTIFICATE_SUFFIX, REGISTRY_SUFFIX = ".privacy.json", ".registry.yaml"  # beside each release
 
@@ -125,10 +126,12 @@ def archive(outcome: Outcome) -> bytes:
     if isinstance(outcome, SyntheticSet):
         arrays = {name: _numpy(tensor) for name, tensor in outcome.to_arrays().items()}
     else:
-        if WIDTH_KEY in outcome.state:
-            raise ValueError(f"a model's array may not be called {WIDTH_KEY!r}")
+        for key in {WIDTH_KEY, NETWORK_KEY} & set(outcome.state):
+            raise ValueError(f"a model's array may not be called {key!r}")
         arrays = {name: _numpy(tensor) for name, tensor in outcome.state.items()}
         arrays[WIDTH_KEY] = np.asarray(outcome.width, dtype=np.int64)
+        if outcome.network != DEFAULT_NETWORK:
+            arrays[NETWORK_KEY] = np.frombuffer(outcome.network.encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
         for name, array in arrays.items():
@@ -150,7 +153,9 @@ def unarchive(path: Path) -> Outcome:
         raise UserError(f"{path} cannot be read as a release: {error}") from error
     if WIDTH_KEY in arrays:
         width = int(arrays.pop(WIDTH_KEY))
-        return ReleasedModel(arrays, width)
+        network = arrays.pop(NETWORK_KEY, None)
+        name = DEFAULT_NETWORK if network is None else bytes(network.byte().tolist()).decode()
+        return ReleasedModel(arrays, width, name)
     try:
         return SyntheticSet.from_arrays(arrays)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,6 +77,20 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
     assert read_results(table_folder(work.out, work.recipe)) == []
     assert work.execute(runs, commands) == []
     assert commands.calls[1][:2] == ("run", "--resume")
+
+
+def test_the_engine_is_passed_on_and_is_no_part_of_the_command(tmp_path: Path) -> None:
+    work = dataclasses.replace(
+        reproduction(tmp_path, "psg.table1b"), engine=("engine=inprocess", "workers=1")
+    )
+    commands = Commands(failing=[1])
+    runs = [work.recipe.run("dp_merf_mnist_10")]
+    assert work.execute(runs, commands) == ["dp_merf_mnist_10"]
+    assert work.execute(runs, commands) == []
+    assert commands.calls[1][:2] == ("run", "--resume")
+    assert all({"engine=inprocess", "workers=1"} <= set(call) for call in commands.calls)
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert "engine" not in found.command
 
 
 def test_one_failure_does_not_end_the_others(tmp_path: Path) -> None:

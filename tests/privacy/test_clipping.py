@@ -120,6 +120,17 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, str]] = {
     "branching": (Branching, SMALL, 6, "more than call layers"),
     "max pool": (
         lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 5)),
+        SMALL, 5, "hand-written",
+    ),
+    "overlapping max pools": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1), nn.MaxPool2d((3, 2), (2, 1)), nn.ReLU(),
+            nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(36, 5),
+        ),
+        SMALL, 5, "hand-written",
+    ),
+    "padded max pool": (
+        lambda: nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(25, 5)),
         SMALL, 5, "general way",
     ),
 }  # fmt: skip

@@ -16,8 +16,10 @@ from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 from fedsynth.storage.pictures import contact_sheet
 from fedsynth.storage.releases import ReleaseStore, archive, release_name
 
+OTHER_NETWORK = dataclasses.replace(model(), network="opacus_cnn")
 
-@pytest.mark.parametrize("outcome", [synthetic(), synthetic(7, 3), soft(), model()])
+
+@pytest.mark.parametrize("outcome", [synthetic(), synthetic(7, 3), soft(), model(), OTHER_NETWORK])
 def test_releases_come_back_bit_by_bit_and_without_pickle(tmp_path: Path, outcome: Outcome) -> None:
     releases = ReleaseStore(tmp_path)
     name = release_name("psg", 0.5, 3)
@@ -37,7 +39,7 @@ def test_releases_come_back_bit_by_bit_and_without_pickle(tmp_path: Path, outcom
         if back.soft is not None and outcome.soft is not None:
             assert torch.equal(back.soft, outcome.soft)
     if isinstance(outcome, ReleasedModel) and isinstance(back, ReleasedModel):
-        assert back.width == outcome.width
+        assert (back.width, back.network) == (outcome.width, outcome.network)
         assert set(back.state) == set(outcome.state)
         assert all(torch.equal(back.state[k], outcome.state[k]) for k in outcome.state)
 

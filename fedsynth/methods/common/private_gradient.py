@@ -57,7 +57,7 @@ J = TypeVar("J", bound=NoisePlacementConfig)
 
 
 class JointGradientMethod(JointMethod[J]):
-    """A joint method in which every round sums a ConvNet's gradient over all parties."""
+    """A joint method in which every round sums a network's gradient over all parties."""
 
     def gradient_plan(
         self,
@@ -68,17 +68,22 @@ class JointGradientMethod(JointMethod[J]):
         width: int,
         sampling_rate: float,
         steps: int,
+        floats: int | None = None,
+        noise: float | None = None,
         server_cost: tuple[ComputeCost, ...] = (),
         assumes: tuple[str, ...],
     ) -> Plan:
-        """The plan of `steps` gradients of a ConvNet of this width; see `sampled_plan`."""
-        floats = sum(p.numel() for p in empty_convnet(width, stage.data).parameters())
+        """The plan of `steps` gradients of a ConvNet of this width, or of another network of
+        `floats` weights that costs as much; see `sampled_plan`."""
+        if floats is None:
+            floats = sum(p.numel() for p in empty_convnet(width, stage.data).parameters())
         return self.sampled_plan(
             cfg,
             stage,
             budget,
             sampling_rate=sampling_rate,
             steps=steps,
+            noise=noise,
             bytes_up=4 * floats * steps,
             bytes_down=4 * floats * steps,
             party_cost=lambda info: ComputeCost(

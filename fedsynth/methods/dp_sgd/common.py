@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
+from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.methods.common.private_gradient import batch_gradient_sum
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.classifiers.registry import classifier, classifier_from_state, empty_classifier
 from fedsynth.nn.compute_dtype import DTYPES
+from fedsynth.privacy.accounting.calibration import poisson_gaussian_steps
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.sparsification import RULES, Sparsification
+
+NETWORKS = ("convnet", "opacus_cnn")  # without a layer that mixes records
+COST_AS_CONVNET_WIDTH = 12  # a step of the other network takes as long as one of such a ConvNet
 
 
 @dataclass(frozen=True)
 class PrivateSGDConfig:
     """Settings of DP-SGD; the defaults are those of the PSG paper's baseline."""
 
-    epochs: int = setting(10, "passes over the records", at_least=1)
+    network: str = setting("convnet", "the model that is trained", choices=NETWORKS)
+    epochs: int | None = setting(
+        10,
+        "passes over the records; null: as many steps as the budget allows at the given noise",
+        at_least=1,
+    )
+    steps: int | None = setting(None, "steps; null: those of the epochs", at_least=1)
+    noise: float | None = setting(None, "noise multiplier; none: what the budget allows", above=0)
     batch: int = setting(256, "expected size of a batch", at_least=1)
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
     learning_rate: float = setting(0.01, "learning rate", above=0, formerly="rate")
@@ -39,9 +55,50 @@ class PrivateSGDConfig:
         """The probability that a record enters a batch."""
         return min(1.0, self.batch / records)
 
-    def steps(self, records: int) -> int:
-        """The number of steps over `records` records: whole batches per epoch, times epochs."""
-        return self.epochs * max(1, int(1 / self.sampling_rate(records)))
+    def number_of_steps(self, records: int, budget: Budget) -> int:
+        """The number of steps over `records` records: as set, or whole batches per epoch, times
+        epochs; with `epochs=null`, as many as the budget allows at the given noise.
+
+        Raises:
+            UserError: Neither epochs nor noise are given, or the budget is below one step.
+        """
+        rate = self.sampling_rate(records)
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is not None:
+            return self.epochs * max(1, int(1 / rate))
+        if self.noise is None:
+            raise UserError(
+                "epochs=null means as many steps as the budget allows at the given noise, and "
+                "noise is null too. Allowed: a number of epochs, or of noise."
+            )
+        return poisson_gaussian_steps(
+            rate,
+            self.noise,
+            budget.epsilon,
+            budget.delta,
+            budget.accounting,
+            relation=budget.relation,
+        )
+
+    def released(self, state: Mapping[str, Tensor]) -> ReleasedModel:
+        """A model of the configured network with these weights."""
+        return ReleasedModel(state, self.width, self.network)
+
+    def empty_model(self, data: DatasetInfo) -> nn.Module:
+        """The model without memory or values, on the meta device."""
+        return empty_classifier(self.network, self.width, data)
+
+    def model(
+        self, data: DatasetInfo, state: Mapping[str, Tensor], device: torch.device
+    ) -> nn.Module:
+        """The model with a copy of these weights."""
+        return classifier_from_state(self.network, self.width, data, state, device)
+
+    @property
+    def cost_width(self) -> int:
+        """The width of the ConvNet whose step takes about as long."""
+        return self.width if self.network == "convnet" else COST_AS_CONVNET_WIDTH
 
     @property
     def sparsification(self) -> Sparsification | None:
@@ -78,6 +135,7 @@ def first_model(ctx: ServerContext[S], method: str) -> ReleasedModel:
     """The model of the stage before, or a fresh one over all classes of the data."""
     if ctx.inherited and isinstance(ctx.inherited[-1], ReleasedModel):
         return ctx.inherited[-1]
-    data, width = ctx.plan.stage.data, ctx.config.width
-    net = make_convnet(width, data, data.classes, ctx.seed, method, "model")
-    return ReleasedModel(net.state_dict(), width)
+    data, cfg = ctx.plan.stage.data, ctx.config
+    with default_seed(ctx.seed, method, "model"):
+        net = classifier(cfg.network, data.shape, data.classes, cfg.width)
+    return cfg.released(net.state_dict())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsynth.core.messages import Request
-from fedsynth.core.outcomes import Outcome, ReleasedModel
+from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.common.noise_placement import JointConfig, aggregate_parties
@@ -26,7 +26,6 @@ from fedsynth.methods.dp_sgd.common import (
     first_model,
 )
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import convnet_from_state
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 
@@ -52,16 +51,18 @@ class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJoint
             cfg,
             stage,
             budget,
-            width=cfg.width,
+            width=cfg.cost_width,
+            floats=sum(p.numel() for p in cfg.empty_model(stage.data).parameters()),
             sampling_rate=cfg.sampling_rate(records),
-            steps=cfg.steps(records),
+            steps=cfg.number_of_steps(records, budget),
+            noise=cfg.noise,
             assumes=(ALL_RECORDS,),
         )
 
     def mechanism(
         self, ctx: PartyContext[DPSGDJointConfig], request: Request
     ) -> tuple[Sequence[str], ClippedGradientSum]:
-        net = convnet_from_state(ctx.config.width, ctx.dataset, request.arrays, ctx.device)
+        net = ctx.config.model(ctx.dataset, request.arrays, ctx.device)
         return [name for name, _ in net.named_parameters()], clipped_gradient_sum(ctx, net)
 
     def serve(self, ctx: ServerContext[DPSGDJointConfig]) -> Outcome:
@@ -78,4 +79,4 @@ class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJoint
             )
             for name, value in total.arrays.items():
                 state[name].sub_(value, alpha=cfg.learning_rate / batch)
-        return ReleasedModel(state, cfg.width)
+        return cfg.released(state)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.outcomes import Outcome, ReleasedModel
+from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
@@ -24,7 +24,6 @@ from fedsynth.methods.dp_sgd.common import (
     first_model,
 )
 from fedsynth.methods.method import PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class DPSGD(ModelTraining[DPSGDConfig]):
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
 
     def plan(self, cfg: DPSGDConfig, stage: Stage, budget: Budget) -> Plan:
-        model_bytes = 4 * sum(p.numel() for p in empty_convnet(cfg.width, stage.data).parameters())
+        model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
         parties = tuple(self._party_plan(cfg, info, budget, model_bytes) for info in stage.parties)
         assumes = ("the number of records of each party",)
         return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
@@ -48,20 +47,21 @@ class DPSGD(ModelTraining[DPSGDConfig]):
     def _party_plan(
         self, cfg: DPSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
     ) -> PartyPlan:
-        steps = cfg.steps(info.records)
+        steps = cfg.number_of_steps(info.records, budget)
         return sampled_party_plan(
             info,
             budget,
             sampling_rate=cfg.sampling_rate(info.records),
             steps=steps,
+            noise=cfg.noise,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
-            cost=(ComputeCost("gradient", cfg.width, cfg.batch, steps, cfg.dtype),),
+            cost=(ComputeCost("gradient", cfg.cost_width, cfg.batch, steps, cfg.dtype),),
         )
 
     def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
         cfg, plan = ctx.config, ctx.party_plan
-        net = convnet_from_state(cfg.width, ctx.dataset, request.arrays, ctx.device)
+        net = cfg.model(ctx.dataset, request.arrays, ctx.device)
         parameters: list[torch.Tensor] = list(net.parameters())
         batch = plan.sampling_rate * plan.records
         with ctx.guard.reserve(step_event(plan), plan.steps):
@@ -76,5 +76,5 @@ class DPSGD(ModelTraining[DPSGDConfig]):
         for position, party in enumerate(ctx.parties):
             request = Request("finetune", position, arrays=model.state)
             (release,) = ctx.ask([party], request)
-            model = ReleasedModel(release.arrays, ctx.config.width)
+            model = ctx.config.released(release.arrays)
         return model

@@ -10,13 +10,18 @@ unless a file says otherwise. Only ConvNet and PoolNet have a free width.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 
+import torch
 from torch import nn
 
 from fedsynth.core.errors import unknown
-from fedsynth.core.types import Shape
+from fedsynth.core.types import DatasetInfo, Shape
 
-CLASSIFIERS = ("convnet", "poolnet", "lenet", "alexnet", "vgg11", "resnet18", "mlp", "keras_cnn")
+CLASSIFIERS = (
+    *("convnet", "poolnet", "lenet", "alexnet", "vgg11", "resnet18", "mlp", "keras_cnn"),
+    "opacus_cnn",
+)
 """Each is a module of this package that defines `build(shape, classes, width)`."""
 
 FREE_WIDTH = ("convnet", "poolnet")  # those that use `width`
@@ -37,4 +42,25 @@ def classifier(name: str, shape: Shape, classes: int, width: int = 128) -> nn.Mo
     if name not in CLASSIFIERS:
         raise unknown("classifier", name, CLASSIFIERS)
     net: nn.Module = importlib.import_module(f"{__package__}.{name}").build(shape, classes, width)
+    return net
+
+
+def empty_classifier(name: str, width: int, data: DatasetInfo) -> nn.Module:
+    """A classifier over all classes of the data on the meta device, without memory or values.
+
+    For counting parameters, or for loading a state after `to_empty`."""
+    with torch.device("meta"):
+        return classifier(name, data.shape, data.classes, width)
+
+
+def classifier_from_state(
+    name: str,
+    width: int,
+    data: DatasetInfo,
+    state: Mapping[str, torch.Tensor],
+    device: torch.device | str,
+) -> nn.Module:
+    """A classifier over all classes of the data with a copy of these weights."""
+    net = empty_classifier(name, width, data).to_empty(device=device)
+    net.load_state_dict(dict(state))
     return net

@@ -22,6 +22,10 @@ class PerExampleGradient(ABC):
         `factors` has one number per record of the slice; its type is that of the sum."""
 
     @abstractmethod
+    def rows(self) -> Tensor:
+        """The gradients themselves, flattened: [batch, numbers of the weight]."""
+
+    @abstractmethod
     def drop(self, records: Tensor) -> None:
         """Set the gradients of the records in this mask to zero, also where they are not finite."""
 
@@ -40,12 +44,15 @@ class Dense(PerExampleGradient):
         rows = self.dense[records].flatten(1).to(factors.dtype)
         return (factors @ rows).view(self.dense.shape[1:])
 
+    def rows(self) -> Tensor:
+        return self.dense.flatten(1)
+
     def drop(self, records: Tensor) -> None:
         self.dense[records] = 0
 
 
 class OuterProduct(PerExampleGradient):
-    """Gradients that are outer products of two vectors per record, never materialised.
+    """Gradients that are outer products of two vectors per record, materialised by `rows` only.
 
     This is the gradient of a linear layer; its norm is the product of the two vectors' norms."""
 
@@ -59,6 +66,9 @@ class OuterProduct(PerExampleGradient):
     def weighted_sum(self, factors: Tensor, records: slice = slice(None)) -> Tensor:
         left = self.left[records].to(factors.dtype) * factors.unsqueeze(1)
         return left.t() @ self.right[records].to(factors.dtype)
+
+    def rows(self) -> Tensor:
+        return (self.left.unsqueeze(2) * self.right.unsqueeze(1)).flatten(1)
 
     def drop(self, records: Tensor) -> None:
         self.left, self.right = (

@@ -19,6 +19,7 @@ from fedsynth.nn.per_example.layers import (
     Flatten,
     Layer,
     Linear,
+    MaxPool,
     Norm,
     Relu,
     norm_groups,
@@ -26,7 +27,7 @@ from fedsynth.nn.per_example.layers import (
 
 _FEW_PATCH_ROWS = 64  # with more, writing out the patches of an image costs more than it saves
 _NORMS = (nn.GroupNorm, nn.InstanceNorm2d)
-_ON_PLANES = (nn.Conv2d, nn.AvgPool2d, *_NORMS)
+_ON_PLANES = (nn.Conv2d, nn.AvgPool2d, nn.MaxPool2d, *_NORMS)
 
 
 class UnsupportedModel(Exception):
@@ -166,6 +167,9 @@ def _check(module: nn.Module) -> None:
         possible = not isinstance(side, tuple) or side[0] == side[1]
         possible = possible and module.stride == side and module.padding in {0, (0, 0)}
         possible = possible and not module.divisor_override
+    elif kind is nn.MaxPool2d:
+        possible = module.padding in {0, (0, 0)} and module.dilation in {1, (1, 1)}
+        possible = possible and not (module.ceil_mode or module.return_indices)
     elif kind is nn.InstanceNorm2d:
         possible = not module.track_running_stats
     elif kind is nn.Flatten:
@@ -235,6 +239,8 @@ def _layer(
         return Norm(module)
     if isinstance(module, nn.AvgPool2d):
         return AveragePool(module)
+    if isinstance(module, nn.MaxPool2d):
+        return MaxPool(module)
     if isinstance(module, nn.Linear):
         return Linear(module)
     return Flatten() if isinstance(module, nn.Flatten) else Relu()

@@ -1,4 +1,4 @@
-"""The smallest noise multiplier for a budget.
+"""The smallest noise multiplier, or the largest number of steps, for a budget.
 
 `dp_accounting.calibrate_dp_mechanism` answers the same question; this search starts from the quick
 Renyi answer, so that it needs few of the slow tight counts.
@@ -20,6 +20,7 @@ from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.accounting.gdp import check_delta, gdp_mu
 
 PRECISION = 1e-4  # relative: how far above the smallest multiplier the answer may lie
+MOST_STEPS = 10_000_000
 _SMALLEST, _LARGEST = math.log(1e-5), math.log(1e9)
 _FAR = 20.0  # cap of |log(found / target)|, so that 0 and infinity stay numbers
 
@@ -97,6 +98,46 @@ def poisson_gaussian_multiplier(
         accountant,
         relation,
     )
+
+
+@lru_cache(maxsize=1024)
+def poisson_gaussian_steps(
+    q: float,
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    accountant: str = Accounting.PLD,
+    *,
+    relation: str = Relation.ADD_REMOVE,
+) -> int:
+    """The largest number of Gaussian mechanisms of noise multiplier `sigma`, each on its own
+    Poisson sample of rate `q`, that cost at most `epsilon` together.
+
+    Raises:
+        UserError: One of them costs more, or `MOST_STEPS` of them cost less.
+    """
+
+    def affordable(steps: int) -> bool:
+        event = repeated(poisson(q, gaussian(sigma)), steps)
+        return accounting.epsilon(event, delta, accountant, relation) <= epsilon
+
+    if not affordable(1):
+        raise UserError(
+            f"one step with noise {sigma:g} costs more than the budget of epsilon={epsilon:g} at "
+            f"delta={delta:g} (accounting {accountant}). Allowed: more noise, or a larger epsilon."
+        )
+    low, high = 1, 2
+    while affordable(high):
+        low, high = high, 2 * high
+        if high > MOST_STEPS:
+            raise UserError(
+                f"noise {sigma:g} allows more than {MOST_STEPS:,} steps within epsilon="
+                f"{epsilon:g}. Allowed: less noise, or a number of epochs."
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if affordable(middle) else (low, middle)
+    return low
 
 
 @lru_cache(maxsize=1024)

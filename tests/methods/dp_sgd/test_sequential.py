@@ -13,10 +13,13 @@ from torch.nn import functional as F
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
+from fedsynth.experiment.evaluate import evaluate_classifier
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
+from fedsynth.experiment.scenario import test_records as records_of_test
 from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -95,6 +98,19 @@ def test_the_noise_is_the_published_one(data, epochs, epsilon, published):
         (party_plan,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), stage, budget).parties
         assert party_plan.steps == epochs * steps
         assert party_plan.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
+
+
+def test_another_network_is_trained_released_and_read_again(here, tmp_path):
+    job, (first, second) = models(tmp_path, here, {"network": "opacus_cnn", "epochs": 2})
+    assert (first.network, second.network) == ("opacus_cnn", "opacus_cnn")
+    result = evaluate_classifier(job.text(), 1, 0)
+    assert (result.classifier, result.protocol) == ("opacus_cnn", "none")
+    this_stage = scenario_stages(job.scenario)[1]
+    net = classifier("opacus_cnn", this_stage.data.shape, this_stage.data.classes)
+    net.load_state_dict(dict(second.state))
+    test = records_of_test(job.scenario)
+    outputs = net(Normalizer.standard(this_stage.data).to_network(test.pixels()))
+    assert result.accuracy == (outputs.argmax(1) == test.labels).double().mean()
 
 
 def test_the_defaults_are_the_published_ones():

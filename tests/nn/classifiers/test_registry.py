@@ -22,6 +22,7 @@ PUBLISHED = {  # ten classes, 28x28x1
     "resnet18": 11_172_810,
     "mlp": 118_282,
     "keras_cnn": 515_146,
+    "opacus_cnn": 26_010,
 }
 
 

@@ -14,6 +14,7 @@ from fedsynth.privacy.accounting.calibration import (
     gaussian_mu,
     noise_multiplier,
     poisson_gaussian_multiplier,
+    poisson_gaussian_steps,
 )
 from fedsynth.privacy.accounting.events import (
     composed,
@@ -231,3 +232,22 @@ def test_replacing_a_record_halves_mu():
     mu = gaussian_mu(2.0, DELTA, relation="replace_one")
     assert epsilon(gaussian(1 / mu), DELTA, relation="replace_one") == pytest.approx(2.0, rel=1e-6)
     assert epsilon(gaussian(1 / mu), DELTA, relation="replace_one") <= 2.0 * (1 + 1e-9)
+
+
+@given(st.floats(0.05, 5.0), st.floats(0.01, 0.2), st.floats(0.8, 4.0))
+@settings(max_examples=15, deadline=None)
+def test_one_step_more_than_the_largest_number_costs_more_than_the_budget(target, rate, sigma):
+    def spent(steps: int) -> float:
+        return epsilon(repeated(poisson(rate, gaussian(sigma)), steps), DELTA, "rdp")
+
+    if spent(1) > target:
+        with pytest.raises(UserError, match=r"one step with noise .* costs more than the budget"):
+            poisson_gaussian_steps(rate, sigma, target, DELTA, "rdp")
+        return
+    steps = poisson_gaussian_steps(rate, sigma, target, DELTA, "rdp")
+    assert spent(steps) <= target < spent(steps + 1)
+
+
+def test_noise_without_end_allows_no_number_of_steps():
+    with pytest.raises(UserError, match="more than 10,000,000 steps"):
+        poisson_gaussian_steps(1e-4, 1e6, 10.0, DELTA, "rdp")
