@@ -37,7 +37,9 @@ class PrivateSGDConfig:
         at_least=1,
     )
     steps: int | None = setting(None, "steps; null: those of the epochs", at_least=1)
-    noise: float | None = setting(None, "noise multiplier; none: what the budget allows", above=0)
+    noise: float | None = setting(
+        None, "noise multiplier; default: what the budget allows", above=0
+    )
     batch: int = setting(256, "expected size of a batch", at_least=1)
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
     learning_rate: float = setting(0.01, "learning rate", above=0, formerly="rate")
