@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedsynth.core.types import Shape
 from fedsynth.nn.gan.common import with_labels
@@ -58,6 +59,10 @@ def _initialise(layers: nn.Sequential) -> nn.Sequential:
     return layers
 
 
-def rows_with_labels(images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Inputs of a conditional discriminator: pixels and one-hot labels, [n, pixels + classes]."""
-    return with_labels(images.flatten(1), labels, classes)
+def rows_with_labels(
+    images: Tensor, labels: Tensor, classes: int, label_scale: float = 1.0
+) -> Tensor:
+    """Inputs of a conditional discriminator: pixels and one-hot labels times `label_scale`,
+    [n, pixels + classes]."""
+    one_hot = F.one_hot(labels, classes).to(images)
+    return torch.cat([images.flatten(1), label_scale * one_hot], dim=1)

@@ -65,6 +65,7 @@ def test_sizes_are_as_published():
     generator = MLPGenerator(100, 10, (1, 28, 28), (128,))
     assert sum(p.numel() for p in generator.parameters()) == 111 * 128 + 129 * 784
     assert sum(p.numel() for p in mlp_discriminator(794, (128,)).parameters()) == 795 * 128 + 129
+    assert DPCGANConfig().label_scale == 1
 
 
 def test_losses_are_binary_cross_entropies():

@@ -26,4 +26,6 @@ def test_the_score_of_a_row_depends_on_that_row_alone() -> None:
         net = mlp_discriminator(16 + 3, (8, 8))
     rows = rows_with_labels(torch.rand(4, 1, 4, 4), torch.tensor([0, 1, 2, 0]), 3)
     assert rows[:, 16:].argmax(1).tolist() == [0, 1, 2, 0]
+    larger = rows_with_labels(rows[:, :16], torch.tensor([0, 1, 2, 0]), 3, label_scale=7.0)
+    assert torch.equal(larger, torch.cat([rows[:, :16], 7 * rows[:, 16:]], 1))
     torch.testing.assert_close(net(rows)[2:3], net(rows[2:3]))
