@@ -96,7 +96,10 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     summary = "A conditional GAN with a discriminator trained with DP-SGD"
     source = "Torkzadehmahani et al. 2019, DP-CGAN"
     paper_convention = "rdp_classic"
-    presets = {"smoke": {"steps": 300, "spc": 200}, "laptop": {"steps": 5000, "label_scale": 10.0, "spc": 1000}}
+    presets = {
+        "smoke": {"steps": 300, "spc": 200},
+        "laptop": {"steps": 5000, "label_scale": 10.0, "spc": 1000},
+    }
 
     def plan(self, cfg: DPCGANConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(

@@ -93,7 +93,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},
-        "laptop": {"hidden": 256, "spc": 1000, "learning_rate": 5e-4},
+        "laptop": {"hidden": 256, "epochs": 7, "spc": 1000, "learning_rate": 5e-4},
     }
 
     def plan(self, cfg: DPGANConfig, stage: Stage, budget: Budget) -> Plan:

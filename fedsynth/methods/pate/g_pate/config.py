@@ -47,6 +47,8 @@ class GPateConfig(EnsembleConfig):
         None, "rounds, with as much noise as they need; none: as many as that noise allows",
         at_least=1,
     )  # fmt: skip
+    teacher_steps: int = setting(1, "updates per teacher and round", at_least=1)
+    pretraining: int | None = setting(1, "updates per teacher in the first round", at_least=1)
     projections: int = setting(10, "random directions that a gradient is projected on", at_least=1)
     bins: int = setting(10, "bins of a histogram", at_least=2)
     clip: float = setting(

@@ -17,6 +17,7 @@ per direction and image. The server takes the mean over parties.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -134,8 +135,9 @@ class GPate(Method[GPateConfig]):
 
 
 def projection(width: int, count: int, *key: object) -> Tensor:
-    """Standard normal directions [width, count]: public, other ones for every key."""
-    return torch.randn((width, count), generator=torch_generator(*key, "projection"))
+    """Normal directions [width, count] of variance 1 / count: public, other ones for every key."""
+    directions = torch.randn((width, count), generator=torch_generator(*key, "projection"))
+    return directions / math.sqrt(count)
 
 
 def bin_votes(values: Tensor, cfg: GPateConfig) -> Tensor:

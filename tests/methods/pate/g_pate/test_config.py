@@ -60,6 +60,10 @@ def test_the_published_setting_is_the_default_and_spends_the_budget(
         assert parameters.rounds == {10: 1519, 1: 1971}[budget] // images
 
 
+def test_teachers_are_updated_once_per_round_as_published():
+    assert (GPateConfig().teacher_steps, GPateConfig().first_updates) == (1, 1)
+
+
 def test_rounds_can_be_asked_for_and_then_decide_the_noise():
     few, many = (
         GPateParameters.of(GPateConfig(rounds=n), a_task(), Budget(10, DELTA)) for n in (10, 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,3 +39,4 @@ def test_projections_differ_per_round_and_are_public():
     one, again, other = (projection(50, 3, "key", number) for number in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.allclose(one, other)
+    assert float(projection(1000, 10, "key").square().sum(1).mean()) == pytest.approx(1, abs=0.05)
