@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedsynth.api.progress import Progress
+from fedsynth.core.enums import EngineName
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.engine.base import Engine
 from fedsynth.engine.flower_compat import quiet_flower
@@ -162,7 +163,7 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note)
         progress = stack.enter_context(Progress(silent=quiet))
         run.log(f"{len(jobs)} jobs on engine {settings.engine}")
         progress.message(f"run directory {run.path}")
-        at_once = 1 if settings.engine == "flower" else min(len(jobs), 4 * engine.workers)
+        at_once = 1 if settings.engine == EngineName.FLOWER else min(len(jobs), 4 * engine.workers)
         try:
             extensions = load_extensions(settings.extensions)
             Runner(run, engine, progress, extensions).execute(jobs, at_once)

@@ -19,13 +19,14 @@ from fedsynth.api.keys import path_of
 from fedsynth.api.launch import one_thread
 from fedsynth.api.records import Schema, own_records
 from fedsynth.api.released import ReleasedFile, decoded
+from fedsynth.core.enums import Preset
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
 from fedsynth.data.formats.npz import PREFIX
 from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.client_session import forget_parties
-from fedsynth.experiment.config import PRESETS, ExperimentConfig, assemble
+from fedsynth.experiment.config import ExperimentConfig, assemble
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
@@ -225,8 +226,8 @@ class Synthesizer:
 
     def _check(self) -> None:
         """Refuse what would be found too late, or be no release."""
-        if self.preset not in PRESETS:
-            raise unknown("preset", self.preset, PRESETS)
+        if self.preset not in tuple(Preset):
+            raise unknown("preset", self.preset, Preset)
         if not isinstance(self.method, str) or not method(self.method).private:
             private = [name for name, some in all_methods().items() if some.private]
             raise UserError(

@@ -22,9 +22,10 @@ import yaml
 
 from fedsynth.api.launch import RESUMABLE
 from fedsynth.cli.run import print_plan
+from fedsynth.core.enums import Preset
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.text import epsilon_text, markdown_table
-from fedsynth.experiment.config import PRESETS, ExperimentConfig, parse_overrides, resolve
+from fedsynth.experiment.config import ExperimentConfig, parse_overrides, resolve
 from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.summary import frame
 from fedsynth.storage.files import atomic_write, disk_errors, make_directories
@@ -71,8 +72,8 @@ class Study:
                 words.append(word)
         if strange := [flag for flag in flags if flag not in FLAGS]:
             raise unknown("option", strange[0], FLAGS)
-        if own["preset"] not in PRESETS:
-            raise unknown("preset", own["preset"], PRESETS)
+        if own["preset"] not in tuple(Preset):
+            raise unknown("preset", own["preset"], Preset)
         words = [f"scenario={own['scenario']}", f"preset={own['preset']}", *words]
         names = tuple(dict.fromkeys(_given("data", name) for name in own["data"].split(",")))
         stem = f"{Path(own['scenario']).stem}-{own['preset']}"

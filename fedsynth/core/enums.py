@@ -64,3 +64,19 @@ class SecureSum(StrEnum):
 
     IDEAL = "ideal"  # the simulation stands in for a secure sum
     SECAGG = "secagg"  # SecAgg+ between the parties
+
+
+class Preset(StrEnum):
+    """The amount of computation; `PAPER` is the published setting."""
+
+    SMOKE = "smoke"
+    LAPTOP = "laptop"
+    PAPER = "paper"
+
+
+class EngineName(StrEnum):
+    """The program in which the apps run."""
+
+    RAY = "ray"
+    INPROCESS = "inprocess"
+    FLOWER = "flower"

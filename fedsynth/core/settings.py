@@ -191,9 +191,20 @@ def describe(cls: type) -> list[tuple[str, Any, str]]:
     return [(f.name, f.default, _about(f.metadata, hints[f.name])) for f in dataclasses.fields(cls)]
 
 
+def choices_of(cls: type) -> dict[str, tuple[Any, ...]]:
+    """The allowed values of the fields that have a closed vocabulary, by name."""
+    hints = typing.get_type_hints(cls)
+    found = {f.name: _choices(f.metadata, hints[f.name]) for f in dataclasses.fields(cls)}
+    return {name: choices for name, choices in found.items() if choices}
+
+
+def _choices(metadata: Mapping[str, Any], kind: Any) -> tuple[Any, ...]:
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    return tuple(metadata.get("choices") or ())
+
+
 def _about(metadata: Mapping[str, Any], kind: Any) -> str:
     """The documentation of a field, with its choices if it has any."""
-    about, choices = metadata.get("about", ""), metadata.get("choices")
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        choices = tuple(kind)
+    about, choices = metadata.get("about", ""), _choices(metadata, kind)
     return f"{about} ({', '.join(map(str, choices))})" if about and choices else about

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fedsynth.core.enums import EngineName
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.engine.base import Engine, Handlers, require_gpus
 from fedsynth.engine.client_app import Answer
@@ -22,7 +23,6 @@ from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.engine.server_app import ServeJob
 
-ENGINES = ("ray", "inprocess", "flower")
 DEFAULT_TIMEOUT = 3600.0
 
 
@@ -42,7 +42,7 @@ def open_engine(
     """Start an engine and stop it, with all its processes, at the end of the block.
 
     Args:
-        name: One of `ENGINES`.
+        name: An `EngineName`.
         workers: The number of worker processes; one per CPU by default.
         num_cpus: CPUs per worker.
         num_gpus: GPUs per worker.
@@ -65,17 +65,17 @@ def open_engine(
         address=address,
     )
     if num_gpus > 0 and address is None:
-        processes = 1 if name == "inprocess" else workers
+        processes = 1 if name == EngineName.INPROCESS else workers
         require_gpus(processes * num_gpus, torch.cuda.device_count(), "this machine")
     prepare_worker()
     quiet_flower()
     handlers = Handlers(answer, serve, timeout)
     engine: Engine
-    if name == "inprocess":
+    if name == EngineName.INPROCESS:
         from fedsynth.engine.inprocess import InProcessEngine
 
         engine = InProcessEngine(handlers)
-    elif name == "flower":
+    elif name == EngineName.FLOWER:
         from fedsynth.engine.flower_simulation import FlowerEngine
 
         engine = FlowerEngine(handlers, workers, num_cpus, num_gpus)
@@ -90,12 +90,12 @@ def open_engine(
 
 
 def _check(name: str, **settings: Any) -> None:
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
+    if name not in tuple(EngineName):
+        raise unknown("engine", name, EngineName)
     for key, least in (("num_cpus", 0), ("num_gpus", 0), ("workers", 1)):
         if not settings[key] >= least:
             raise UserError(f"{key}={settings[key]!r}: it must be {least} or more")
     if not settings["timeout"] > 0:
         raise UserError(f"timeout={settings['timeout']!r}: it must be more than 0 seconds")
-    if settings["address"] is not None and name != "ray":
+    if settings["address"] is not None and name != EngineName.RAY:
         raise UserError(f"address={settings['address']!r} is for engine=ray only, not {name}")

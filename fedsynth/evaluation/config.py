@@ -13,7 +13,7 @@ from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import SUITE, unavailable
 from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, TrainingSchedule, protocol
 from fedsynth.nn.classifiers.registry import CLASSIFIERS, FREE_WIDTH, classifier
-from fedsynth.nn.compute_dtype import DTYPES
+from fedsynth.nn.compute_dtype import ComputeDtype
 
 PRESETS: dict[str, dict[str, dict[str, int]]] = {
     "G": {
@@ -96,11 +96,10 @@ class EvaluationConfig:
     images_per_class: int = setting(
         0, "train on a random choice of so many images per class of the released set; 0: on all"
     )
-    dtype: str = setting(
-        "float32",
+    dtype: ComputeDtype = setting(
+        ComputeDtype.FLOAT32,
         "type of matrix products and convolutions in training (bfloat16: as under autocast; auto: "
         "bfloat16 if the machine has instructions for it)",
-        choices=DTYPES,
     )
     suite_images: int = setting(
         0, "G: cap on the images that classifiers are fitted on, balanced over classes; 0: 60,000"
@@ -123,8 +122,8 @@ class EvaluationConfig:
         for name in self.classifier:
             if name not in (known := {*CLASSIFIERS, *SUITE}):
                 raise unknown("classifier", name, known)
-        if self.dtype not in DTYPES:
-            raise unknown("dtype", self.dtype, DTYPES)
+        if self.dtype not in tuple(ComputeDtype):
+            raise unknown("dtype", self.dtype, ComputeDtype)
         for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -210,7 +209,7 @@ class EvaluationConfig:
         names = self.classifier or protocol(self.protocol).default_classifiers
         nets = ", ".join(map(self.label, names)) if len(names) < 7 else f"{len(names)} classifiers"
         plan = self.schedule(images)
-        rounded = "" if self.dtype == "float32" else f" in {self.dtype}"
+        rounded = "" if self.dtype == ComputeDtype.FLOAT32 else f" in {self.dtype}"
         used = min(images, self.rules.max_train_images or images)
         return (
             f"protocol {self.protocol}, {nets} x {self.repetitions}{rounded}, "

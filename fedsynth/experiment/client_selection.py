@@ -20,16 +20,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.settings import build, setting
+from fedsynth.core.settings import build, plain, setting
 
-ALL, LOW, HIGH, VOLUNTEERS = "all", "low", "high", "volunteers"
-PUBLIC, HIDDEN = "public", "hidden"
 VOLUNTEER_QUANTILE = 0.25  # of accuracies, below which one is low
+
+
+class Chosen(StrEnum):
+    """The users that take part."""
+
+    ALL = "all"
+    LOW = "low"  # those for whom the deployed model's accuracy is low
+    HIGH = "high"
+    VOLUNTEERS = "volunteers"
+
+
+class Joins(StrEnum):
+    """Whether others see who takes part."""
+
+    PUBLIC = "public"
+    HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
@@ -39,11 +54,10 @@ class ClientSelectionConfig:
     flip: float = setting(
         0.0, "chance per user that ink and paper are exchanged", at_least=0, at_most=1
     )
-    chosen: str = setting(
-        ALL,
+    chosen: Chosen = setting(
+        Chosen.ALL,
         "users that take part: all, those for whom the deployed model's accuracy is low or high, "
         "or the volunteers (repeatedly if there are fewer than parties)",
-        choices=(ALL, LOW, HIGH, VOLUNTEERS),
     )
     accuracy: float | None = setting(
         None,
@@ -54,10 +68,9 @@ class ClientSelectionConfig:
     volunteers: float = setting(
         0.2, "share of the users whose records train and test the deployed model", above=0, below=1
     )
-    joins: str = setting(
-        PUBLIC,
+    joins: Joins = setting(
+        Joins.PUBLIC,
         "public: the selection is visible; hidden: all are asked, the others answer with noise",
-        choices=(PUBLIC, HIDDEN),
     )
     rehearse: bool = setting(
         True, "rehearse the job twice with volunteers, to estimate how many users are inverted"
@@ -69,21 +82,25 @@ class ClientSelectionConfig:
         asked = build(ClientSelectionConfig, options or {}, "options")
         if not asked.chooses:
             for name in ("accuracy", "volunteers", "joins", "rehearse"):
-                if name in (options or {}) and (asked.chosen, name) != (VOLUNTEERS, "volunteers"):
+                if name in (options or {}) and (asked.chosen, name) != (
+                    Chosen.VOLUNTEERS,
+                    "volunteers",
+                ):
                     raise UserError(
-                        f"options.{name}={getattr(asked, name)!r} is for options.chosen={LOW} or "
-                        f"{HIGH}: with options.chosen={asked.chosen} no user decides."
+                        f"options.{name}={plain(getattr(asked, name))!r} is for "
+                        f"options.chosen={Chosen.LOW} or {Chosen.HIGH}: with "
+                        f"options.chosen={asked.chosen} no user decides."
                     )
         return asked
 
     def reference_options(self, flip: float) -> dict[str, Any]:
         """Options of a scenario with volunteers in place of users, all upright or all inverted."""
-        return {"flip": flip, "chosen": VOLUNTEERS, "volunteers": self.volunteers}
+        return {"flip": flip, "chosen": Chosen.VOLUNTEERS, "volunteers": self.volunteers}
 
     @property
     def chooses(self) -> bool:
         """True if a deployed model decides about participation."""
-        return self.chosen in (LOW, HIGH)
+        return self.chosen in (Chosen.LOW, Chosen.HIGH)
 
     def split(self, users: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Split users in public random order into three groups.
@@ -104,12 +121,12 @@ class ClientSelectionConfig:
         """The threshold: as given, or the quartile of the volunteers' accuracies."""
         if self.accuracy is not None:
             return self.accuracy
-        share = VOLUNTEER_QUANTILE if self.chosen == LOW else 1 - VOLUNTEER_QUANTILE
+        share = VOLUNTEER_QUANTILE if self.chosen == Chosen.LOW else 1 - VOLUNTEER_QUANTILE
         return float(np.quantile(accuracies, share))
 
     def takes_part(self, accuracies: np.ndarray, threshold: float) -> np.ndarray:
         """The decision of each user."""
-        return accuracies <= threshold if self.chosen == LOW else accuracies >= threshold
+        return accuracies <= threshold if self.chosen == Chosen.LOW else accuracies >= threshold
 
 
 @dataclass(frozen=True)
@@ -127,15 +144,15 @@ class SelectedClients:
 
 def describe_selection(asked: ClientSelectionConfig, found: SelectedClients) -> list[str]:
     """Remarks for the reader, without facts that only the simulation has."""
-    if asked.chosen == VOLUNTEERS:
+    if asked.chosen == Chosen.VOLUNTEERS:
         return [
-            f"chosen={VOLUNTEERS}: the parties are {found.volunteers} volunteers, who agreed to "
+            f"chosen={asked.chosen}: the parties are {found.volunteers} volunteers, who agreed to "
             "disclose their records; some are used repeatedly if there are more parties. This is a "
             "rehearsal: its results are not about users."
         ]
     if not asked.chooses:
         return []
-    bound = f"{'at most' if asked.chosen == LOW else 'at least'} {found.threshold:.4g}"
+    bound = f"{'at most' if asked.chosen == Chosen.LOW else 'at least'} {found.threshold:.4g}"
     number = "given" if asked.accuracy is not None else "that of a quarter of the other half"
     texts = [
         f"chosen={asked.chosen}: the deployed model is a CNN trained on half of "
@@ -149,7 +166,7 @@ def describe_selection(asked: ClientSelectionConfig, found: SelectedClients) -> 
             "calibrate the estimate: three times the time, which --plan does not count, at no cost "
             "in privacy of users."
         )
-    if asked.joins == HIDDEN:
+    if asked.joins == Joins.HIDDEN:
         return [
             *texts,
             f"joins=hidden: of {found.asked:,} users asked {len(found.parties):,} are parties, "

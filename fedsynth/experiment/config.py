@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fedsynth.core.enums import Accounting, Relation, SecureSum, Unit
+from fedsynth.core.enums import Accounting, EngineName, Preset, Relation, SecureSum, Unit
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
 from fedsynth.core.settings import build, canonical, plain, setting
@@ -46,8 +46,6 @@ from fedsynth.experiment.without_noise import (
 )
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
-PRESETS = ("smoke", "laptop", "paper")
-ENGINES = ("ray", "inprocess", "flower")
 INFINITY = float("inf")
 Item = TypeVar("Item")
 
@@ -57,7 +55,7 @@ class RunConfig:
     """The keys of a run that are not a method's."""
 
     scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
-    preset: str = setting("laptop", "amount of computation", choices=PRESETS)
+    preset: Preset = setting(Preset.LAPTOP, "amount of computation")
     method: tuple[str, ...] = setting(
         (),
         "methods to compare; default: the scenario's. "
@@ -87,7 +85,7 @@ class RunConfig:
     noise_seed: int | None = setting(
         None, "makes noise reproducible: an experiment, never a release", at_least=0
     )
-    engine: str = setting("ray", "where the apps run", choices=ENGINES)
+    engine: EngineName = setting(EngineName.RAY, "where the apps run")
     workers: int | None = setting(None, "worker processes; default: one per CPU", at_least=1)
     num_cpus: float = setting(1.0, "CPUs per worker", above=0)
     num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
@@ -208,10 +206,9 @@ def resolve(overrides: Mapping[str, Any]) -> ExperimentConfig:
         raise UserError(f"{path}: {error}") from error
     if paths := [*file.get("plugin", ()), *overrides.get("plugin", ())]:
         overrides["plugin"] = list(dict.fromkeys(paths))
-    if preset not in PRESETS:
+    if preset not in tuple(Preset):
         raise UserError(
-            f"preset={preset!r} is unknown.{nearest(preset, PRESETS)} "
-            f"Allowed: {', '.join(PRESETS)}."
+            f"preset={preset!r} is unknown.{nearest(preset, Preset)} Allowed: {', '.join(Preset)}."
         )
     layers, left_out = suited([file, presets.get(preset, {}), overrides])
     config = dataclasses.replace(assemble(layers, preset, about), left_out=tuple(left_out))
@@ -238,11 +235,13 @@ def scenario_in_words(scenario: ScenarioConfig) -> str:
 def check_presets(presets: Any) -> dict[str, dict[str, Any]]:
     """The presets of a scenario file, each checked like the file itself."""
     if not isinstance(presets, Mapping):
-        raise UserError(f"presets={presets!r}: presets holds one section each for {PRESETS}.")
+        raise UserError(
+            f"presets={presets!r}: presets holds one section each for {', '.join(Preset)}."
+        )
     checked = {}
     for name, section in presets.items():
-        if name not in PRESETS:
-            raise unknown("preset", name, PRESETS)
+        if name not in tuple(Preset):
+            raise unknown("preset", name, Preset)
         if not isinstance(section or {}, Mapping):
             raise UserError(f"presets.{name}={section!r}: a preset holds keys and values.")
         checked[str(name)] = {str(k): v for k, v in (section or {}).items()}

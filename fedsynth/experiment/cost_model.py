@@ -46,7 +46,7 @@ from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.methods.without_noise import with_its_noise
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
-from fedsynth.nn.compute_dtype import autocast, compute_type
+from fedsynth.nn.compute_dtype import ComputeDtype, autocast, compute_type
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import TeacherConfig, initial_parameters
@@ -123,7 +123,7 @@ def _probe(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> 
     generator = torch.Generator().manual_seed(0)
     images = torch.randn((count, *data.shape), generator=generator)
     labels = torch.arange(count) % data.classes
-    matching = MatchingConfig(spc=count, width=width, matching_dtype=dtype)
+    matching = MatchingConfig(spc=count, width=width, matching_dtype=ComputeDtype(dtype))
     matched = MatchedImages(matching, data, [0], ("probe",))
     real = [torch.ones_like(p) for p in net.parameters()]
 

@@ -18,9 +18,9 @@ from fedsynth.data.records import Records
 from fedsynth.data.users import UserIndex, UserRecords, select_users
 from fedsynth.evaluation.deployed_model import deployed_accuracy
 from fedsynth.experiment.client_selection import (
-    ALL,
-    HIDDEN,
+    Chosen,
     ClientSelectionConfig,
+    Joins,
     SelectedClients,
     describe_selection,
 )
@@ -67,7 +67,9 @@ def _number_of_virtual_users(scenario: ScenarioConfig) -> int:
         return 0
     if scenario.parties > most:
         raise UserError(f"parties={scenario.parties}: {scenario.data} has at most {most:,} users.")
-    some_are_left_out = scenario.holdout or ClientSelectionConfig.of(scenario.options).chosen != ALL
+    some_are_left_out = (
+        scenario.holdout or ClientSelectionConfig.of(scenario.options).chosen != Chosen.ALL
+    )
     return most if some_are_left_out or not scenario.parties else scenario.parties
 
 
@@ -83,9 +85,9 @@ def _selected(scenario: ScenarioConfig) -> SelectedClients:
     If a deployed model decides, this reads the records of all users, as the simulation of a
     decision on every user's device."""
     asked, seed = ClientSelectionConfig.of(scenario.options), scenario.partition_seed
-    number = scenario.parties if asked.chosen == ALL else 0
+    number = scenario.parties if asked.chosen == Chosen.ALL else 0
     users, held = select_users(_counts(scenario), number, seed, scenario.holdout, scenario.data)
-    if asked.chosen == ALL:
+    if asked.chosen == Chosen.ALL:
         return SelectedClients(users, np.zeros(len(users), bool), held)
     trainers, testers, others = asked.split(users, scenario.data)
     if not asked.chooses:
@@ -99,13 +101,13 @@ def _selected(scenario: ScenarioConfig) -> SelectedClients:
     by = f"options.chosen={asked.chosen}, accuracy {threshold:.4g}"
     if not joins.any():
         raise UserError(f"{by}: {here} none is chosen. Give another options.accuracy.")
-    parties = others if asked.joins == HIDDEN else others[joins]
+    parties = others if asked.joins == Joins.HIDDEN else others[joins]
     if scenario.parties > len(parties):
         raise UserError(
             f"parties={scenario.parties}: {here} {len(parties):,} take part ({by}). "
             f"Allowed: 1 to {len(parties)}, or parties=0 for all of them."
         )
-    silent = ~joins if asked.joins == HIDDEN else np.zeros(len(parties), bool)
+    silent = ~joins if asked.joins == Joins.HIDDEN else np.zeros(len(parties), bool)
     number = scenario.parties or len(parties)
     volunteers = len(trainers) + len(testers)
     return SelectedClients(

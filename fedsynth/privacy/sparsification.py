@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import torch
@@ -23,26 +24,28 @@ from fedsynth.core.errors import unknown
 from fedsynth.nn.per_example.gradients import Loss
 from fedsynth.privacy.clipping import clip_factors, record_gradients, row_norms, scale_rows
 
-RULES = ("norm", "dimension")
 CHUNK = 64  # gradients held at a time
+
+
+class Rule(StrEnum):
+    """The rule by which the largest coordinates of a gradient are kept."""
+
+    NORM = "norm"  # as long as their squares add up to at most the share kept of the whole
+    DIMENSION = "dimension"  # the share kept of all coordinates
 
 
 @dataclass(frozen=True)
 class Sparsification:
-    """The rule by which the largest coordinates of a gradient are kept, and the share kept.
-
-    `rule="norm"`: as long as their squares add up to at most `keep` of the whole.
-    `rule="dimension"`: the share `keep` of all coordinates.
-    """
+    """A `Rule` and the share that it keeps."""
 
     rule: str
     keep: float
 
     def l2_bound(self, clip: float) -> float:
         """The L2 bound of what is left of a gradient that was clipped to `clip`."""
-        if self.rule not in RULES:
-            raise unknown("rule of largest coordinates", self.rule, RULES)
-        return clip * math.sqrt(self.keep) if self.rule == "norm" else clip
+        if self.rule not in tuple(Rule):
+            raise unknown("rule of largest coordinates", self.rule, Rule)
+        return clip * math.sqrt(self.keep) if self.rule == Rule.NORM else clip
 
 
 def sparse_gradient_sum(

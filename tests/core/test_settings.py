@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.settings import build, convert, describe, plain, setting
+from fedsynth.core.settings import build, choices_of, convert, describe, plain, setting
 
 
 class Heat(StrEnum):
@@ -107,3 +107,7 @@ def test_every_field_is_described():
     assert describe(Oven)[2] == ("mode", "fan", "where heat comes from (fan, grill)")
     assert describe(Oven)[3] == ("heat", Heat.TOP, "elements that are on (top, bottom)")
     assert [name for name, *_ in describe(Oven)] == list(Oven.__dataclass_fields__)
+
+
+def test_closed_vocabularies_are_known_however_they_are_written():
+    assert choices_of(Oven) == {"mode": ("fan", "grill"), "heat": (Heat.TOP, Heat.BOTTOM)}

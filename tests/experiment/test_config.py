@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsynth.core.enums import Preset
 from fedsynth.core.errors import UserError
 from fedsynth.evaluation.config import PRESETS as EVALUATIONS
 from fedsynth.evaluation.config import EvaluationConfig
-from fedsynth.experiment.config import PRESETS, budget, parse_overrides, resolve
+from fedsynth.experiment.config import budget, parse_overrides, resolve
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.methods.registry import all_methods, method
@@ -31,7 +32,7 @@ def run_of(*words: str):
 
 
 @pytest.mark.parametrize("name", scenario_files())
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", Preset)
 def test_every_scenario_resolves_in_every_preset(name, preset):
     config = run_of(f"scenario={name}", f"preset={preset}")
     assert config.about

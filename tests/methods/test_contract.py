@@ -15,12 +15,13 @@ import torch
 from contract_cases import CASES, Case, each_case, each_method, each_of_fewer_cases, stages_of
 from instruments import Crash, Fuse
 
+from fedsynth.core.enums import Preset
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
-from fedsynth.core.settings import build, describe
+from fedsynth.core.settings import build, choices_of, describe
 from fedsynth.data import registry as datasets
 from fedsynth.experiment import server_session
-from fedsynth.experiment.config import PRESETS
 from fedsynth.experiment.job import Job, _plan
+from fedsynth.methods.common.noise_placement import JointMethod
 from fedsynth.methods.registry import method
 from fedsynth.privacy import party_data as private_module
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -73,14 +74,29 @@ def test_settings_are_frozen_documented_and_within_their_limits(name):
         assert about, f"{name}.{key} has no documentation"
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(defaults, key, default)
-    assert set(method_impl.presets) <= set(PRESETS)
-    for preset in PRESETS:
+    assert set(method_impl.presets) <= set(Preset)
+    for preset in Preset:
         assert isinstance(
             build(method_impl.Config, method_impl.presets.get(preset, {})), method_impl.Config
         )
     assert build(method_impl.Config, method_impl.presets.get("paper", {})) == defaults, (
         "defaults are the paper's"
     )
+
+
+@each_method
+def test_every_choice_of_a_method_is_a_case(name):
+    tiny_form = tiny.tiny_settings(method(name))
+    expected = {
+        (key, str(choice))
+        for key, choices in choices_of(method(name).Config).items()
+        for choice in choices
+        if choice != tiny_form[key]
+    }
+    changes = [case.changes for case in CASES if case.name == name and case.scenario == "in_turn"]
+    assert expected == {(key, str(v)) for change in changes for key, v in change.items()}
+    if isinstance(method(name), JointMethod):
+        assert expected >= {("noise_at", "aggregate"), ("noise_at", "distributed")}
 
 
 @each_case

@@ -10,6 +10,7 @@ from typing import Any
 from fedsynth.api.progress import Progress
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Release, Request
+from fedsynth.core.settings import choices_of, plain
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.engine.client_app import Node
@@ -81,13 +82,12 @@ def tiny_job(
 
 def variants(name: str) -> list[dict[str, Any]]:
     """One change of settings per choice of a method that its tiny form does not make."""
-    fields = dataclasses.fields(all_methods()[name].Config)
     tiny = tiny_settings(all_methods()[name])
     return [
-        {f.name: choice}
-        for f in fields
-        for choice in f.metadata.get("choices") or ()
-        if choice != tiny[f.name]
+        {key: choice}
+        for key, choices in choices_of(all_methods()[name].Config).items()
+        for choice in map(plain, choices)
+        if choice != tiny[key]
     ]
 
 

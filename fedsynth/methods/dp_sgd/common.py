@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 import torch
@@ -17,12 +18,27 @@ from fedsynth.core.types import Budget, DatasetInfo
 from fedsynth.methods.common.private_gradient import batch_gradient_sum
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.registry import classifier, classifier_from_state, empty_classifier
-from fedsynth.nn.compute_dtype import DTYPES
+from fedsynth.nn.compute_dtype import ComputeDtype
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_steps
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
-from fedsynth.privacy.sparsification import RULES, Sparsification
+from fedsynth.privacy.sparsification import Rule, Sparsification
 
-NETWORKS = ("convnet", "opacus_cnn")  # without a layer that mixes records
+
+class TopK(StrEnum):
+    """The reduction of a gradient to its largest coordinates."""
+
+    NONE = "none"
+    NORM = Rule.NORM.value
+    DIMENSION = Rule.DIMENSION.value
+
+
+class Network(StrEnum):
+    """The model that is trained: one without a layer that mixes records."""
+
+    CONVNET = "convnet"
+    OPACUS_CNN = "opacus_cnn"
+
+
 COST_AS_CONVNET_WIDTH = 12  # a step of the other network takes as long as one of such a ConvNet
 
 
@@ -30,7 +46,7 @@ COST_AS_CONVNET_WIDTH = 12  # a step of the other network takes as long as one o
 class PrivateSGDConfig:
     """Settings of DP-SGD; the defaults are those of the PSG paper's baseline."""
 
-    network: str = setting("convnet", "the model that is trained", choices=NETWORKS)
+    network: Network = setting(Network.CONVNET, "the model that is trained")
     epochs: int | None = setting(
         10,
         "passes over the records; null: as many steps as the budget allows at the given noise",
@@ -43,15 +59,14 @@ class PrivateSGDConfig:
     batch: int = setting(256, "expected size of a batch", at_least=1)
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
     learning_rate: float = setting(0.01, "learning rate", above=0, formerly="rate")
-    topk: str = setting(
-        "none",
+    topk: TopK = setting(
+        TopK.NONE,
         "reduce each clipped gradient to its largest coordinates: up to the share `keep` of its "
         "squared norm (noise falls by the root of it), or that share of all coordinates",
-        choices=("none", *RULES),
     )
     keep: float = setting(0.6, "share that topk keeps (k)", above=0, at_most=1)
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting("float32", "arithmetic of the gradient", choices=DTYPES)
+    dtype: ComputeDtype = setting(ComputeDtype.FLOAT32, "arithmetic of the gradient")
 
     def sampling_rate(self, records: int) -> float:
         """The probability that a record enters a batch."""
@@ -100,12 +115,12 @@ class PrivateSGDConfig:
     @property
     def cost_width(self) -> int:
         """The width of the ConvNet whose step takes about as long."""
-        return self.width if self.network == "convnet" else COST_AS_CONVNET_WIDTH
+        return self.width if self.network == Network.CONVNET else COST_AS_CONVNET_WIDTH
 
     @property
     def sparsification(self) -> Sparsification | None:
         """The rule that reduces gradients to their largest coordinates, if any."""
-        return None if self.topk == "none" else Sparsification(self.topk, self.keep)
+        return None if self.topk == TopK.NONE else Sparsification(self.topk, self.keep)
 
     @property
     def bound(self) -> float:

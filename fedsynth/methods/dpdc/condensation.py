@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
 
@@ -22,12 +23,19 @@ from fedsynth.methods.dpdc.distribution_matching import CondensedImages, Distrib
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig, match_run
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
-NONE, FEATURES, GRADIENTS = "none", "features", "gradients"
-WAYS = (NONE, FEATURES, GRADIENTS)
 BATCH_PER_CLASS = 64  # images of a class of the large set in one step
 FEATURE_LEARNING_RATE = 0.2  # of the images, each of which is one of `spc` in a mean
 GRADIENT_LEARNING_RATE = 0.2
 UPDATES = 3  # image steps per gradient of the large set
+
+
+class Condensation(StrEnum):
+    """The way in which few images are made to resemble many."""
+
+    NONE = "none"
+    FEATURES = "features"
+    GRADIENTS = "gradients"
+
 
 M = TypeVar("M", CondensedImages, MatchedImages)
 
@@ -36,7 +44,7 @@ M = TypeVar("M", CondensedImages, MatchedImages)
 class CondensationConfig:
     """The settings of a condensation."""
 
-    way: str  # features or gradients
+    way: Condensation
     spc: int
     steps: int
     width: int  # of the random networks
@@ -44,7 +52,7 @@ class CondensationConfig:
     def cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """Its work; the images of the large set need no backward pass."""
         images = self.spc * classes
-        if self.way == GRADIENTS:
+        if self.way == Condensation.GRADIENTS:
             return (ComputeCost("match", self.width, images, self.steps * UPDATES),)
         batch = images + classes * BATCH_PER_CLASS // 3
         return (ComputeCost("train", self.width, batch, self.steps),)
@@ -99,7 +107,7 @@ def condense(
         key: The key of public randomness.
         device: The device to compute on.
     """
-    match = _by_gradients if cfg.way == GRADIENTS else _by_features
+    match = _by_gradients if cfg.way == Condensation.GRADIENTS else _by_features
     small = match(cfg, LargeSet(large, data, (*key, cfg.way), device))
     images = (small.pixels().clamp(0, 1) * 255).round().to(torch.uint8)
     return SyntheticSet(images, small.labels)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from torch import nn
@@ -24,9 +25,16 @@ from fedsynth.core.types import DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.nn.classifiers.convnet import empty_convnet, make_convnet
-from fedsynth.nn.compute_dtype import DTYPES, compute_type
+from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.per_example.features import ConvFeatures, LinearFeatures
 from fedsynth.nn.transforms.augment import DSAParams, apply_dsa, draw_dsa, dsa_operations
+
+
+class Augmentation(StrEnum):
+    """The augmentation that real and synthetic images undergo alike."""
+
+    DSA = "dsa"
+    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,11 @@ class DistributionConfig:
     )
     image_momentum: float = setting(0.5, "momentum of the images", at_least=0, at_most=0.999)
     image_init: float = setting(1.0, "standard deviation of the first images", at_least=0)
-    augmentation: str = setting(
-        "dsa", "siamese augmentation of real and synthetic images", choices=("dsa", "none")
+    augmentation: Augmentation = setting(
+        Augmentation.DSA, "siamese augmentation of real and synthetic images"
     )
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    dtype: str = setting("float32", "arithmetic of the networks", choices=DTYPES)
+    dtype: ComputeDtype = setting(ComputeDtype.FLOAT32, "arithmetic of the networks")
     linear: int = setting(
         64, "tables: outputs of the linear layer that replaces the network", at_least=1
     )
@@ -108,7 +116,7 @@ class CondensedImages(OptimisedImages[DistributionConfig]):
         features = extractor(self.cfg, self.data, key, self.images.device)
         generator = torch_generator(*self.key, "augmentation", number)
         strategy = dsa_operations(self.data)
-        augmented = self.classes if strategy and self.cfg.augmentation == "dsa" else ()
+        augmented = self.classes if strategy and self.cfg.augmentation == Augmentation.DSA else ()
         draws = {label: draw_dsa(generator, strategy) for label in augmented}
         return Step(self._learning_rate(number), features, draws)
 

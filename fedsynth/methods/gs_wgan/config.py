@@ -11,15 +11,14 @@ from fedsynth.core.enums import Unit
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Stage
-from fedsynth.methods.gs_wgan.generator import draw_inputs
+from fedsynth.methods.gs_wgan.generator import Architecture, draw_inputs
 from fedsynth.methods.gs_wgan.schedule import (
-    ORDERS,
-    ROUND_ROBIN,
     ParticipationSchedule,
     SubsetTurn,
+    TurnOrder,
     make_schedule,
 )
-from fedsynth.nn.compute_dtype import DTYPES
+from fedsynth.nn.compute_dtype import ComputeDtype
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,13 @@ class CriticConfig:
     penalty: float = setting(10.0, "weight of the gradient penalty", at_least=0)
     drift: float = setting(0.001, "weight of the squared scores", at_least=0)
     latent: int = setting(10, "length of a latent vector", at_least=1, formerly="code")
-    generator: str = setting("resnet", "architecture", choices=("dcgan", "resnet"))
+    generator: Architecture = setting(Architecture.RESNET, "architecture")
     depth: int = setting(256, "channels of the generator, a multiple of 4", at_least=4)
     width: int = setting(64, "channels of a critic's first convolution", at_least=1)
-    dtype: str = setting(
-        "float32",
+    dtype: ComputeDtype = setting(
+        ComputeDtype.FLOAT32,
         "arithmetic of critics and generators (bfloat16: as under autocast; auto: bfloat16 if the "
         "machine has instructions for it)",
-        choices=DTYPES,
     )
     keep: bool = setting(
         True, "parties keep warm critics for later runs (private: a folder of mode 0700)"
@@ -60,7 +58,7 @@ class GSWGANConfig(CriticConfig):
     )
     steps: int = setting(20000, "generator steps, one per round (T)", at_least=1)
     per_round: int = setting(1, "subsets that have a turn per round", at_least=1)
-    order: str = setting(ROUND_ROBIN, "public order of the turns", choices=ORDERS)
+    order: TurnOrder = setting(TurnOrder.ROUND_ROBIN, "public order of the turns")
     clip: float = setting(1.0, "bound C on the gradient at one image", above=0)
     noise: float | None = setting(
         None, "noise over the sensitivity 2C of one image (sigma; published: 1.07); default: what "

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -22,8 +23,20 @@ from fedsynth.nn.gan.conv_generators import DCGANGenerator
 from fedsynth.nn.gan.resnet_generator import ResNetGenerator
 from fedsynth.nn.gan.spectral_norm import SpectralWeight
 
-ARCHITECTURES = {"dcgan": DCGANGenerator, "resnet": ResNetGenerator}
 SAMPLING_BATCH = 1000
+
+
+class Architecture(StrEnum):
+    """The architecture of a generator."""
+
+    DCGAN = "dcgan"
+    RESNET = "resnet"
+
+
+ARCHITECTURES: dict[str, Callable[..., nn.Module]] = {
+    Architecture.DCGAN: DCGANGenerator,
+    Architecture.RESNET: ResNetGenerator,
+}
 
 
 def new_generator(

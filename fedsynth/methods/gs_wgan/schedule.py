@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from dp_accounting import DpEvent
@@ -22,8 +23,12 @@ from fedsynth.core.types import Stage
 from fedsynth.privacy.accounting.events import composed, gaussian, repeated
 from fedsynth.privacy.subsets import Subset
 
-ROUND_ROBIN, RANDOM = "round_robin", "random"
-ORDERS = (ROUND_ROBIN, RANDOM)
+
+class TurnOrder(StrEnum):
+    """The public order in which subsets have their turns."""
+
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def _schedule(
     turns_so_far: Counter[tuple[int, Subset]] = Counter()
     all_rounds = []
     for number in range(rounds):
-        if order == ROUND_ROBIN:
+        if order == TurnOrder.ROUND_ROBIN:
             chosen = [(number * per_round + i) % len(candidates) for i in range(per_round)]
         elif per_round == 1:
             chosen = torch.randint(len(candidates), (1,), generator=generator).tolist()

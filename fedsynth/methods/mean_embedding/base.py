@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar, TypeVar
 
 import torch
@@ -70,6 +71,13 @@ class FeatureMap(ABC):
         return weights.t() @ self.of_generated(outputs)
 
 
+class GeneratedLabels(StrEnum):
+    """The shares of the classes among generated images."""
+
+    BALANCED = "balanced"
+    NOISED = "noised"  # as released, with noise of their own
+
+
 @dataclass(frozen=True)
 class EmbeddingConfig:
     """The settings that mean-embedding methods share; the defaults are the published ones."""
@@ -88,10 +96,9 @@ class EmbeddingConfig:
     decay: float = setting(
         0.9, "factor on the learning rate after every fifth of the steps", above=0, at_most=1
     )
-    labels: str = setting(
-        "balanced",
+    labels: GeneratedLabels = setting(
+        GeneratedLabels.BALANCED,
         "labels of generated images: uniform, or by class weights released with noise of their own",
-        choices=("balanced", "noised"),
     )
     noise: float | None = setting(
         None, "noise over add/remove sensitivity (1/m); default: what the budget allows", above=0
@@ -100,7 +107,7 @@ class EmbeddingConfig:
     @property
     def noised_weights(self) -> bool:
         """True if class weights are released with noise of their own."""
-        return self.labels == "noised"
+        return self.labels == GeneratedLabels.NOISED
 
 
 E = TypeVar("E", bound=EmbeddingConfig)

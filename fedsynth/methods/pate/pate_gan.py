@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,13 @@ STACK = 50  # teachers per batched product
 COST_AS_CONVNET_WIDTH = 8  # a step of one teacher takes as long as one of a ConvNet of this width
 
 
+class StudentLabels(StrEnum):
+    """The labels that the student learns from."""
+
+    MAJORITY = "majority"
+    SHARE = "share"
+
+
 @dataclass(frozen=True)
 class PateGANConfig:
     """Settings of PATE-GAN. Its authors give none for images; these are ours."""
@@ -63,10 +71,9 @@ class PateGANConfig:
     noise: float | None = setting(
         None, "noise on a count of votes; default: what the budget allows", above=0
     )
-    labels: str = setting(
-        "majority",
+    labels: StudentLabels = setting(
+        StudentLabels.MAJORITY,
         "labels of the student: the noised majority, or the noised share of votes",
-        choices=("majority", "share"),
     )
     teacher_steps: int = setting(1, "steps per teacher and round", at_least=1)
     student_steps: int = setting(
@@ -214,7 +221,11 @@ class _Student:
         """Train the student on the noised votes, then the generator against the student."""
         rows = self.voted_rows(number)
         share = votes.to(rows) / self.teachers
-        real = (share >= 0.5).to(rows) if self.cfg.labels == "majority" else share.clamp(0, 1)
+        real = (
+            (share >= 0.5).to(rows)
+            if self.cfg.labels == StudentLabels.MAJORITY
+            else share.clamp(0, 1)
+        )
         for _ in range(self.cfg.student_steps):
             loss = F.binary_cross_entropy_with_logits(self.net(rows).squeeze(1), real)
             self.adam.zero_grad()

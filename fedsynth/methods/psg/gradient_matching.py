@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Self, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, Stage
 from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
-from fedsynth.nn.compute_dtype import DTYPES, compute_type
+from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.matching_gradient.gradient import matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 
@@ -47,6 +48,13 @@ LAPTOP = {  # settings of the smoke and laptop presets of PSG and its relatives
     "image_init": 0.1,
     "updates": 3,
 }
+
+
+class InnerSet(StrEnum):
+    """The images of the inner training."""
+
+    OWN = "own"  # of the classes that are matched
+    ALL = "all"  # also what earlier stages released
 
 
 @dataclass(frozen=True)
@@ -72,15 +80,12 @@ class MatchingConfig:
     net_learning_rate: float = setting(
         0.01, "learning rate of the inner training", above=0, formerly="net_rate"
     )
-    inner_set: str = setting(
-        "own", "images of the inner training: own classes or all", choices=("own", "all")
-    )
+    inner_set: InnerSet = setting(InnerSet.OWN, "images of the inner training: own classes or all")
     width: int = setting(128, "width of the ConvNet", at_least=1)
-    matching_dtype: str = setting(
-        "auto",
+    matching_dtype: ComputeDtype = setting(
+        ComputeDtype.AUTO,
         "arithmetic of matching and inner training, which touch no record (auto: bfloat16 if the "
         "machine has instructions for it)",
-        choices=DTYPES,
     )
 
     @property
@@ -132,7 +137,7 @@ class PrivateMatchingConfig(MatchingConfig):
     """The settings of the loop on clipped, noised gradients."""
 
     clip: float = setting(0.1, "bound C on a record's gradient", above=0)
-    dtype: str = setting("float32", "arithmetic of the real gradient", choices=DTYPES)
+    dtype: ComputeDtype = setting(ComputeDtype.FLOAT32, "arithmetic of the real gradient")
 
 
 def row_cosine_distance(
@@ -233,7 +238,7 @@ class MatchingMethod(Method[M]):
         return cfg.at_budget(len(stages), budget.epsilon)
 
     def inherits(self, cfg: M) -> bool:
-        return cfg.inner_set == "all"
+        return cfg.inner_set == InnerSet.ALL
 
 
 def classes_of_party(ctx: PartyContext[C]) -> list[int]:
@@ -244,7 +249,7 @@ def classes_of_party(ctx: PartyContext[C]) -> list[int]:
 def inner_set_request(ctx: ServerContext[M]) -> Request:
     """The seed and, with `inner_set=all`, the images that earlier stages released."""
     arrays: Arrays = {}
-    if ctx.config.inner_set == "all" and ctx.inherited:
+    if ctx.config.inner_set == InnerSet.ALL and ctx.inherited:
         earlier = SyntheticSet.join([s for s in ctx.inherited if isinstance(s, SyntheticSet)])
         arrays = earlier.to_arrays()
     return Request(arrays=arrays, scalars={"seed": ctx.seed})
@@ -256,7 +261,7 @@ def other_classes(
     """The images of other classes for the inner training; None unless `inner_set=all`.
 
     They are those of earlier stages (`earlier`) and noise for the classes of later ones."""
-    if cfg.inner_set == "own":
+    if cfg.inner_set == InnerSet.OWN:
         return None
     present = set(matched.labels.tolist()) | set(earlier["labels"].tolist() if earlier else [])
     later = [c for c in range(data.classes) if c not in present for _ in range(cfg.spc)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, DatasetInfo, Stage
-from fedsynth.methods.dpdc.condensation import NONE, WAYS, CondensationConfig
+from fedsynth.methods.dpdc.condensation import Condensation, CondensationConfig
 from fedsynth.methods.sketch_teach.linear_teacher import multipliers
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, find_prior
@@ -19,12 +20,9 @@ IMAGE_SHAPE = (1, 28, 28)
 DIGITS, CLOTHES = "digits", "clothes"
 KINDS = {"mnist": DIGITS, "shapes": DIGITS, "fashion_mnist": CLOTHES}
 DEFAULT_PRIOR = {DIGITS: "pen", CLOTHES: "textures"}
-DEFAULT_POSE = {DIGITS: "slant", CLOTHES: "none"}
-BLOCKS = ("corner", "square")
 SHARES = (0.15, 0.25, 0.6)  # of the sketch's mu^2, per query
 SHARES_WITH_CELLS = (0.1, 0.1, 0.2, 0.6)
 AUTO = "auto"
-POSES = (AUTO, "none", "slant")
 TUNED_DEFAULTS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
     DIGITS: (
         {"frequencies": 20, "cells": 1, "share": 0.4, "steps": 60, "momentum": 0.8}
@@ -61,6 +59,31 @@ def unfit(data: DatasetInfo) -> str:
     )
 
 
+class LabelKind(StrEnum):
+    """The labels of a released set: classes, or probabilities."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Pose(StrEnum):
+    """The part of a shape's position that is removed; auto: by kind of data."""
+
+    AUTO = "auto"
+    NONE = "none"
+    SLANT = "slant"
+
+
+class Block(StrEnum):
+    """The low-frequency coefficients that are kept: below the diagonal of a square, or all."""
+
+    CORNER = "corner"
+    SQUARE = "square"
+
+
+DEFAULT_POSE = {DIGITS: Pose.SLANT, CLOTHES: Pose.NONE}
+
+
 @dataclass(frozen=True)
 class SketchTeachConfig:
     """Settings of sketch_teach. None: chosen by data set and budget (`TUNED_DEFAULTS`)."""
@@ -70,23 +93,19 @@ class SketchTeachConfig:
         f"synthetic images per class; none: {DEFAULT_SPC}, or {DEFAULT_OPTIMISED_SPC} if optimised",
         at_least=1,
     )
-    optimise: str = setting(
-        NONE, "optimise few images to match a large set, and by what they match", choices=WAYS
+    optimise: Condensation = setting(
+        Condensation.NONE, "optimise few images to match a large set, and by what they match"
     )
     optimise_steps: int = setting(200, "steps of that optimisation", at_least=1)
     optimise_from: int = setting(1000, "images per class of the large set", at_least=1)
-    labels: str = setting("hard", "labels of the set", choices=("hard", "soft"))
+    labels: LabelKind = setting(LabelKind.HARD, "labels of the set")
     prior: str = setting(AUTO, "public prior on images", choices=(AUTO, *PRIORS))
-    pose: str = setting(
-        AUTO, "what is removed from a shape before it is represented", choices=POSES
-    )
+    pose: Pose = setting(Pose.AUTO, "what is removed from a shape before it is represented")
     scattering: bool = setting(True, "scattering features in addition to those of the pool-net")
     frequencies: int | None = setting(
         None, "side k of the low-frequency block; none: by budget", at_least=2, at_most=28
     )
-    block: str = setting(
-        "corner", "which of its k x k coefficients: half of them, or all", choices=BLOCKS
-    )
+    block: Block = setting(Block.CORNER, "which of its k x k coefficients: half of them, or all")
     cells: int | None = setting(
         None, "Gaussians per class; none: by budget", at_least=1, at_most=64
     )
@@ -127,7 +146,7 @@ class SketchTeachConfig:
     @property
     def matched_to(self) -> int | None:
         """Images per class of the large set that a small one is matched to; None without one."""
-        return None if self.optimise == NONE else self.optimise_from
+        return None if self.optimise == Condensation.NONE else self.optimise_from
 
     def condensation(self, spc: int) -> CondensationConfig:
         """The optimisation of a small set of `spc` images per class."""
@@ -187,7 +206,7 @@ class ReleaseParameters:
         chosen |= {k: v for k in chosen if (v := getattr(cfg, k)) is not None}
         default_prior = DEFAULT_PRIOR[kind] if kind else "none"
         default_pose = DEFAULT_POSE[kind] if kind else "none"
-        pose = default_pose if cfg.pose == AUTO else cfg.pose
+        pose = default_pose if cfg.pose == Pose.AUTO else cfg.pose
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
         steps = round(chosen["steps"])
         sketch, teacher = multipliers(mu, chosen["share"], steps)
@@ -195,12 +214,16 @@ class ReleaseParameters:
         shares = SHARES if cells == 1 else SHARES_WITH_CELLS
         return ReleaseParameters(
             prior=find_prior(default_prior if cfg.prior == AUTO else cfg.prior),
-            sketch=Sketch(round(chosen["frequencies"]), pose == "slant", cfg.block == "corner"),
+            sketch=Sketch(
+                round(chosen["frequencies"]), pose == Pose.SLANT, cfg.block == Block.CORNER
+            ),
             cells=cells,
             share=chosen["share"],
             steps=steps,
             momentum=chosen["momentum"],
-            spc=(cfg.spc or DEFAULT_SPC) if cfg.optimise == NONE else _optimised_spc(cfg),
+            spc=(cfg.spc or DEFAULT_SPC)
+            if cfg.optimise == Condensation.NONE
+            else _optimised_spc(cfg),
             temperature=chosen["temperature"],
             moved=chosen["moved"],
             elastic=chosen["elastic"],

@@ -27,7 +27,12 @@ from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.data.records import Records, class_indices
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.config import (
+    LabelKind,
+    ReleaseParameters,
+    SketchTeachConfig,
+    unfit,
+)
 from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach.queries import Query
 from fedsynth.methods.sketch_teach.synthesis import (
@@ -77,7 +82,7 @@ class SketchTeach(Method[SketchTeachConfig]):
         parameters = release_parameters(cfg, stage, info, budget)
         image_bytes = math.prod(stage.data.shape) + 8  # with its label
         held, earlier_classes = len(info.class_counts), len(stage.seen) - len(stage.classes)
-        soft = 4 * stage.data.classes * held * parameters.spc if cfg.labels == "soft" else 0
+        soft = 4 * stage.data.classes * held * parameters.spc if cfg.labels == LabelKind.SOFT else 0
         return PartyPlan(
             info.party,
             info.records,

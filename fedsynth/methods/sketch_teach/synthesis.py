@@ -19,7 +19,7 @@ from fedsynth.data.records import class_indices
 from fedsynth.methods.common.class_indices import argmax_covering_classes
 from fedsynth.methods.dpdc.condensation import condense
 from fedsynth.methods.sketch_teach.class_model import Ask, ClassModel, ClassModelEstimator
-from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig
+from fedsynth.methods.sketch_teach.config import LabelKind, ReleaseParameters, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import (
     FeatureMap,
     Head,
@@ -197,7 +197,7 @@ class SetSynthesizer:
             key=(*self._key, "small"),
             device=self.features.centre.device,
         )
-        if cfg.labels == "hard":
+        if cfg.labels == LabelKind.HARD:
             return small
         return replace(small, soft=self._label(small.images, weights).soft)
 
@@ -224,7 +224,7 @@ class SetSynthesizer:
         logits = (self.features(images / 255) @ weights.T).cpu()[:, :own]
         classes = torch.tensor(self.order[:own])
         labels = classes[argmax_covering_classes(logits)]
-        if self._cfg.labels == "hard":
+        if self._cfg.labels == LabelKind.HARD:
             return SyntheticSet(images, labels)
         soft = torch.zeros(len(images), self._data.classes)
         soft[:, classes] = functional.softmax(logits, dim=1)

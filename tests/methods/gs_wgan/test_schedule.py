@@ -7,7 +7,7 @@ import pytest
 from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
-from fedsynth.methods.gs_wgan.schedule import ORDERS, make_schedule, subsets_per_party
+from fedsynth.methods.gs_wgan.schedule import TurnOrder, make_schedule, subsets_per_party
 
 DATA = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
 
@@ -22,7 +22,7 @@ def test_parties_host_subsets_by_records_and_at_least_one():
     assert subsets_per_party(((0, 300), (1, 100), (2, 1)), 4) == {0: 3, 1: 1, 2: 1}
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", TurnOrder)
 def test_every_round_has_different_subsets_and_turns_are_numbered(order):
     schedule = schedule_of(order=order)
     assert schedule.total_subsets == 4

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from fedsynth.methods.pate.datalens.config import DataLensConfig
+from fedsynth.methods.pate.datalens.config import Compression, DataLensConfig
 from fedsynth.methods.pate.datalens.parameters import DataLensParameters
 
 
@@ -22,7 +22,7 @@ def compress_votes(
     generator: torch.Generator,
 ) -> torch.Tensor:
     """The int8 votes [teachers, images, d] for float32 gradients of the same shape."""
-    if cfg.compression == "d2p":
+    if cfg.compression == Compression.D2P:
         return quantised(gradients, cfg.levels, cfg.coordinate_bound, generator)
     return topk_signs(
         gradients, parameters.entries, cfg.coordinate_bound, generator if cfg.stochastic else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from fedsynth.core.settings import setting
 from fedsynth.methods.common.noise_placement import JointConfig
@@ -83,6 +84,22 @@ class EnsembleConfig:
         return MNIST_SETTING.pretraining if self.pretraining is None else self.pretraining
 
 
+class Compression(StrEnum):
+    """The content of a vote vector."""
+
+    TOPK = "topk"
+    NONE = "none"
+    D2P = "d2p"
+    SKETCH = "sketch"
+
+
+class TeacherDtype(StrEnum):
+    """The number type of teachers."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
 @dataclass(frozen=True)
 class DataLensConfig(JointConfig, EnsembleConfig):
     """Settings of DataLens; the defaults are the published ones."""
@@ -90,11 +107,10 @@ class DataLensConfig(JointConfig, EnsembleConfig):
     teachers: int | None = setting(
         None, "teachers over all parties and stages; none: published", at_least=1
     )
-    compression: str = setting(
-        "topk",
+    compression: Compression = setting(
+        Compression.TOPK,
         "content of a vote vector: signs of the k largest coordinates, signs of all (none), levels "
         "(d2p), or topk counted through a noised sketch (sketch)",
-        choices=("topk", "none", "d2p", "sketch"),
     )
     entries: int | None = setting(
         None, "coordinates that a teacher votes on (k); none: published", at_least=1
@@ -114,9 +130,7 @@ class DataLensConfig(JointConfig, EnsembleConfig):
     rounds: int = setting(
         300, "maximum number of rounds; a budget for more of them lowers sigma", at_least=1
     )
-    dtype: str = setting(
-        "bfloat16", "type of teachers and their optimisers", choices=("bfloat16", "float32")
-    )
+    dtype: TeacherDtype = setting(TeacherDtype.BFLOAT16, "type of teachers and their optimisers")
 
     @property
     def coordinate_bound(self) -> float:

@@ -13,6 +13,7 @@ from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.pate.datalens.config import (
+    Compression,
     DataLensConfig,
     EnsembleConfig,
     published_setting,
@@ -82,7 +83,11 @@ class DataLensParameters(EnsembleParameters):
         records = sum(info.records for info in stage.parties)
         images = max(2, min(cfg.batch, records // sum(teachers.values())))
         width = math.prod(stage.data.shape)
-        entries = width if cfg.compression in ("none", "d2p") else cfg.entries or published.entries
+        entries = (
+            width
+            if cfg.compression in (Compression.NONE, Compression.D2P)
+            else cfg.entries or published.entries
+        )
         if entries > width:
             raise UserError(
                 f"datalens.entries={entries}: an image of {stage.data.name} has {width} numbers."
@@ -146,7 +151,7 @@ class DataLensParameters(EnsembleParameters):
 
 def vote_bounds(cfg: DataLensConfig, width: int, entries: int) -> VoteBounds:
     """The bounds that a vote vector keeps."""
-    if cfg.compression == "d2p":
+    if cfg.compression == Compression.D2P:
         low = -(cfg.levels // 2)
         return VoteBounds(width, width, low, low + cfg.levels - 1)
     return VoteBounds(width, entries)
@@ -154,7 +159,7 @@ def vote_bounds(cfg: DataLensConfig, width: int, entries: int) -> VoteBounds:
 
 def vote_sketch(cfg: DataLensConfig, width: int) -> CountSketch | None:
     """The count sketch that votes are summed through, if any; the same at all parties."""
-    if cfg.compression != "sketch":
+    if cfg.compression != Compression.SKETCH:
         return None
     return CountSketch(width, cfg.sketch_rows, cfg.sketch_columns, "datalens")
 
@@ -163,7 +168,11 @@ def paper_sensitivity(cfg: DataLensConfig, width: int, entries: int, images: int
     """The published sensitivity of a round: 2 sqrt(k) per image, also through a sketch.
 
     For D2P-Fed it is sqrt(2 d) times the levels, which is more than necessary."""
-    one = math.sqrt(2 * width) * cfg.levels if cfg.compression == "d2p" else 2 * math.sqrt(entries)
+    one = (
+        math.sqrt(2 * width) * cfg.levels
+        if cfg.compression == Compression.D2P
+        else 2 * math.sqrt(entries)
+    )
     return one * math.sqrt(images)
 
 
