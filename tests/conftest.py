@@ -9,6 +9,7 @@ import fakes
 import pytest
 
 from fedsynth.api import launch
+from fedsynth.core import plugins
 from fedsynth.engine.base import Engine
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.privacy import guard
@@ -47,6 +48,12 @@ def two_workers(one_worker: Engine) -> Iterator[Engine]:
     """Ray with two workers, beside the one."""
     with open_job_engine("ray", workers=2, num_cpus=0) as engine:
         yield engine
+
+
+@pytest.fixture(autouse=True)
+def no_broken_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in that breaks in one test is not listed as broken in the next one."""
+    monkeypatch.setattr(plugins, "_broken", {})
 
 
 @pytest.fixture
