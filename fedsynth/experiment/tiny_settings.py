@@ -64,6 +64,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "dp_hp": {"order": 3, "product_order": 2, "pairs": 4},
     "dp_kernel": {"images": 3, "min_length_scale": 4.0, "length_scales": 2, "learning_rate": 0.001},
     "dp_merf_ae": {"ae_hidden": 4, "ae_latent": 3, "ae_steps": 3, "ae_batch": 60},
+    "dp_merf_batches": {"batch": 60},
     "dp_ntk": {"hidden": 5},
     "dp_sgd": {"steps": None},
     "dp_sgd_joint": {"steps": None},

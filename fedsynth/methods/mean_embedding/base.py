@@ -15,7 +15,7 @@ standard deviation s/m is a multiplier of s/2 to them and of s for the add/remov
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -161,16 +161,18 @@ class EmbeddingMethod(Method[E]):
         if ctx.config.noised_weights:
             noised = pooled_means([r.arrays["weights"] for r in releases], parties, classes)
             weights = normalized_weights(noised)
-        return self.generated_set(ctx, target, weights)
+        return self.generated_set(ctx, lambda _: target, weights)
 
-    def generated_set(self, ctx: ServerContext[E], target: Tensor, weights: Tensor) -> SyntheticSet:
-        """Train a generator towards the released embedding `target`, and draw a set from it."""
+    def generated_set(
+        self, ctx: ServerContext[E], target: Callable[[int], Tensor], weights: Tensor
+    ) -> SyntheticSet:
+        """Train a generator towards the released embedding of each step, and draw a set from it."""
         stage, cfg = ctx.plan.stage, ctx.config
         features = self.features(cfg, stage.data, ctx.seed)
         key = ctx.plan.random_key(ctx.seed)
         trainer = GeneratorTrainer(cfg, output_space(stage.data), weights, key, ctx.device)
         for step in ctx.rounds(cfg.steps, trainer.state):
-            trainer.step(step, features, target.to(ctx.device))
+            trainer.step(step, features, target(step).to(ctx.device))
         return trainer.sample(stage.classes)
 
 
@@ -199,15 +201,19 @@ def noised_embedding(ctx: PartyContext[E], features: FeatureMap) -> dict[str, Te
 
 
 def class_feature_sums(
-    features: FeatureMap, noise_multiplier: float, classes: Sequence[int]
+    features: FeatureMap,
+    noise_multiplier: float,
+    classes: Sequence[int],
+    sampling_rate: float = 1.0,
 ) -> ClassSums:
-    """The mechanism of an embedding: the features of all records, summed class by class."""
+    """The mechanism of an embedding: the features of all records, or of a Poisson sample of them,
+    summed class by class."""
     return ClassSums(
         contribution=lambda pixels, _: features(pixels),
         width=features.width,
         clip=1.0,
         noise_multiplier=noise_multiplier,
-        sampling_rates=dict.fromkeys(classes, 1.0),
+        sampling_rates=dict.fromkeys(classes, sampling_rate),
     )
 
 

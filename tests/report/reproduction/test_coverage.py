@@ -113,9 +113,9 @@ def test_every_printed_cell_stands_once_and_has_a_reason(tmp_path) -> None:
 
 def test_a_cell_that_its_run_did_not_yield_does_not_wait_for_it() -> None:
     table = recipe("gs_wgan.tableA1")
-    run = table.run("real")
+    run = table.run("real_trees")
     number = measured(
-        classifier="mlp", protocol="G", metric="accuracy", epsilon=float("inf"), spc=None
+        classifier="random_forest", protocol="G", metric="accuracy", epsilon=float("inf"), spc=None
     )
     found = results_of(table, run, Preset.PUBLISHED, [number], FACTS)
     missing = [
@@ -124,4 +124,4 @@ def test_a_cell_that_its_run_did_not_yield_does_not_wait_for_it() -> None:
     reasons = {cell.row.classifier: (cell.waits_for, cell.reason) for cell in missing}
     assert reasons["xgboost"][0] == ""
     assert "xgboost is not installed" in reasons["xgboost"][1]
-    assert reasons["mlp"][1] == run.notes
+    assert reasons["random_forest"][1] == run.notes
