@@ -47,8 +47,6 @@ COVERED_ELSEWHERE = {
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "privacy/certificate/document.py": "privacy/certificate/test_check.py",
     "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
-    "nn/per_example/fused_first_block.py": "nn/per_example/test_sequential.py",
-    "nn/per_example/layers.py": "nn/per_example/test_sequential.py",
 }
 
 EXAMPLES = {
@@ -195,3 +193,11 @@ def test_the_guard_needs_no_upper_layer_and_no_engine():
     done = run_python("-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_the_files_that_run_first_exist():
+    text = (TESTS / "conftest.py").read_text(encoding="utf-8")
+    (names,) = re.findall(r"^LONG = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r'"(.+?)"', names)
+    assert named
+    assert not set(named) - set(test_files())
