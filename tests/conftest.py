@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import fakes
 import pytest
@@ -14,10 +15,33 @@ from fedsynth.engine.base import Engine
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.privacy import guard
 
+HERE = Path(__file__).parent
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts its background jobs deaf to Ctrl-C, and they pass that on:
     # runs that the tests interrupt would not hear it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONG = (
+    "methods/test_contract.py",
+    "methods/test_contract_privacy.py",
+    "test_faults.py",
+    "engine/ray/test_cluster.py",
+    "engine/test_flower_simulation.py",
+    "test_extension.py",
+    "privacy/auditing/test_breaks.py",
+    "api/test_python_guide.py",
+    "cli/test_nodes.py",
+    "cli/test_certificates_guide.py",
+    "cli/test_run.py",
+)
+"""The files that take longest. They run first, so that no worker is left with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first; the order within a file stays."""
+    first = {HERE / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: first.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")
