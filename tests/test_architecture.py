@@ -39,14 +39,12 @@ CROSS_CUTTING = {
 }
 
 COVERED_ELSEWHERE = {
-    "api/evaluation.py": "cli/test_evaluate.py",
     "api/launch.py": "cli/test_run.py",
     "engine/ray/grid.py": "engine/ray/test_pool.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
     "experiment/server_session.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "privacy/certificate/document.py": "privacy/certificate/test_check.py",
-    "nn/ensembles/teacher_config.py": "nn/ensembles/test_teacher.py",
 }
 
 EXAMPLES = {
