@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,16 @@ import torch
 from fedsynth.core.plan import Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.data.records import Records
-from fedsynth.methods.pate.pate_gan import VOTE, PateGAN, PateGANConfig, _Student, _Teachers
+from fedsynth.methods.pate.pate_gan import (
+    MOVED,
+    RELABELLED,
+    VOTE,
+    PateGAN,
+    PateGANConfig,
+    Queries,
+    _Student,
+    _Teachers,
+)
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian, repeated
 
@@ -111,3 +121,49 @@ def test_the_student_learns_the_noised_labels(student, labels, expected, monkeyp
     )
     student.learn(0, torch.tensor([-2.0, 3.0, 9.0]))
     assert seen[0].tolist() == expected
+
+
+def test_perturbed_queries_are_public_images_near_generated_ones(student):
+    generated = student.voted_rows(3)
+    student.cfg = replace(CFG, queries=Queries.PERTURBED, batch=200)
+    rows = student.voted_rows(3)
+    assert torch.equal(rows, student.voted_rows(3))  # for teachers and student alike
+    assert not torch.equal(rows[:16], generated)
+    pixels, one_hot = rows.split([16, 2], 1)
+    assert ((pixels >= 0) & (pixels <= 1)).all()
+    assert torch.equal(one_hot.sum(1), torch.ones(200))
+    student.cfg = replace(CFG, batch=200)
+    plain = student.voted_rows(3)
+    moved = (plain[:, :16] != pixels).any(1).float().mean()
+    relabelled = (plain[:, 16:] != one_hot).any(1).float().mean()
+    assert moved == pytest.approx(MOVED, abs=0.1)
+    assert relabelled == pytest.approx(RELABELLED / 2, abs=0.1)  # half of the labels stay by chance
+
+
+def test_networks_see_averaged_images_and_the_generator_draws_whole_ones():
+    cfg = replace(CFG, side=2)
+    plan = Plan("pate_gan", stage_of(), Budget(10, DELTA), ())
+    student = _Student(cfg, plan, 0, PATE.network(cfg, plan, 0, "net"), ("key",))
+    images = torch.rand(5, 1, 4, 4)
+    rows = student.seen_rows(images, torch.zeros(5).long())
+    assert rows.shape == (5, 4 + 2)
+    torch.testing.assert_close(rows[:, 0], images[:, 0, :2, :2].mean((1, 2)))
+    assert student.generator(torch.zeros(5, 3), torch.zeros(5).long()).shape == images.shape
+    assert student.rows(0).shape == (16, 6)
+    assert _votes(_Teachers(cfg, student, records(), 6), 0).shape == (6, 16)
+    assert replace(CFG, side=9).seen_shape((1, 1, 30)) == (1, 1, 30)  # a table is never averaged
+
+
+def test_the_student_remembers_the_labels_of_earlier_rounds(student, monkeypatch):
+    seen = []
+    student.cfg = replace(CFG, memory=2, student_steps=30)
+    student.labelled = deque(maxlen=2)
+    monkeypatch.setattr(
+        "fedsynth.methods.pate.pate_gan.F.binary_cross_entropy_with_logits",
+        lambda scores, real: seen.append(float(real.sum())) or scores.sum(),
+    )
+    for number, votes in enumerate((0.0, 6.0, 0.0)):
+        seen.clear()
+        student.learn(number, torch.full((16,), votes))
+    assert seen[0] == 0  # the newest first
+    assert set(seen) == {0.0, 16.0}  # and those of the round before, but no older ones
