@@ -42,7 +42,6 @@ COVERED_ELSEWHERE = {
     "api/launch.py": "cli/test_run.py",
     "engine/ray/grid.py": "engine/ray/test_pool.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
-    "experiment/server_session.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "privacy/certificate/document.py": "privacy/certificate/test_check.py",
 }
