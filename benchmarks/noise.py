@@ -1,6 +1,6 @@
 """The cost of exact noise: against plain float noise, in the same run.
 
-    python benchmarks/noise.py [--repeats 7] [--releases 3] [--skip-releases]
+    python benchmarks/noise.py [--repeats 15] [--stages 3] [--skip-stages]
 
 Three measurements on one core, each with exact noise (`privacy.grid.noised`) and with plain float32
 noise (torch's normals added to a float32 sum, which is what leaks), in turn:
@@ -8,8 +8,9 @@ noise (torch's normals added to a float32 sum, which is what leaks), in turn:
 * 10^6 noised numbers (OpenDP's discrete Gaussian for comparison, if it is installed);
 * one step of dp_sgd at a party: the mechanism behind the guard, ConvNet-3, 256 records, widths 32
   (laptop) and 128 (published), and the same without any noise;
-* all releases of `scenario=split_mnist preset=laptop`, private methods only and without evaluation,
-  so that the share of noise is larger than in a whole run.
+* what a party computes in the first stage of `scenario=split_mnist preset=laptop`, per private
+  method, without the server's part and without evaluation, so that the share of noise is larger
+  than in a whole run.
 
 CPU milliseconds (median) and ratios; the exit code is 1 if a target is missed.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import itertools
 import statistics
 import tempfile
 import time
@@ -28,9 +31,11 @@ from typing import Any
 import torch
 from unlimited_guard import KEY, unlimited_guard
 
+from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo
 from fedsynth.data.records import Records
 from fedsynth.engine.process_setup import pin_threads, tune_malloc
+from fedsynth.experiment.job import Job
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy import guard as guard_module
 from fedsynth.privacy.grid import noised
@@ -69,14 +74,19 @@ def noise_of(way: str) -> Iterator[None]:
         guard_module.noised = noised  # type: ignore[attr-defined]
 
 
-def in_turn(work: Callable[[str], Any], ways: Sequence[str], repeats: int) -> dict[str, float]:
-    """Median CPU milliseconds of each way; the first round only warms up."""
+def in_turn(
+    work: Callable[[str], Any], ways: Sequence[str], repeats: int, *, measured: bool = False
+) -> dict[str, float]:
+    """Median CPU milliseconds of each way; the first round only warms up.
+
+    Where `measured`, `work` returns the CPU seconds that count."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for repeat in range(repeats + 1):
         for way in ways if repeat % 2 else reversed(ways):
             begun = time.process_time()
-            work(way)
-            times[way].append((time.process_time() - begun) * 1e3)
+            found = work(way)
+            seconds = found if measured else time.process_time() - begun
+            times[way].append(seconds * 1e3)
     return {way: statistics.median(times[way][1:]) for way in ways}
 
 
@@ -150,51 +160,74 @@ def step(width: int, repeats: int) -> bool:
     return verdict("exact to plain float is", times[EXACT] / times[PLAIN], STEP_RATIO)
 
 
-def releases(repeats: int) -> bool:
-    """All private releases of split_mnist at laptop settings, in this process."""
-    from fedsynth.experiment.client_session import forget_parties
+def private_stage(repeats: int) -> bool:
+    """What the party of the first stage of split_mnist computes, per private method at laptop
+    settings: from reading a request to its release, without the server's part."""
     from fedsynth.experiment.config import resolve
     from fedsynth.experiment.experiment import Experiment
-    from fedsynth.experiment.flower_apps import open_job_engine
-    from fedsynth.experiment.simulated_parties import run_job
+
+    config = resolve({"scenario": "split_mnist", "preset": "laptop", "epsilon": 1, "noise_seed": 1})
+    totals = dict.fromkeys((EXACT, PLAIN), 0.0)
+    print("split_mnist, laptop, the party's part of the first stage:")
+    with tempfile.TemporaryDirectory() as name:
+        folders = (Path(name) / str(number) for number in itertools.count())
+        for job in Experiment.of(config).jobs:
+            if job.method_impl.private:
+
+                def work(way: str, job: Job = job) -> float:
+                    with noise_of(way):
+                        return party_seconds(dataclasses.replace(job, out=str(next(folders))))
+
+                times = in_turn(work, (EXACT, PLAIN), repeats, measured=True)
+                for way in totals:
+                    totals[way] += times[way]
+                print(
+                    f"  {job.method}: exact {times[EXACT] / 1e3:.2f} s, plain float "
+                    f"{times[PLAIN] / 1e3:.2f} s, ratio {times[EXACT] / times[PLAIN]:.4f}",
+                    flush=True,
+                )
+    return verdict("exact to plain float is", totals[EXACT] / totals[PLAIN], RELEASE_RATIO)
+
+
+def party_seconds(job: Job) -> float:
+    """CPU seconds that the parties of the first stage of a job take for all their answers."""
+    from fedsynth.engine.client_app import Node
+    from fedsynth.experiment.client_session import answer_request, forget_parties
+    from fedsynth.experiment.proposal import proposal_text
+    from fedsynth.experiment.server_session import StageConnection
+    from fedsynth.experiment.simulated_parties import PARTY_FILE, write_policies
     from fedsynth.storage.run_directory import RunDirectory
 
-    config = resolve({"scenario": "split_mnist", "preset": "laptop", "noise_seed": 1})
+    RunDirectory.create(job.out)
+    forget_parties()
+    write_policies(job)
+    proposal, seconds = proposal_text(job), 0.0
 
-    with tempfile.TemporaryDirectory() as name, open_job_engine("inprocess") as engine:
-        serial = iter(range(10**6))
+    def ask(parties: Sequence[int], stage: int, request: Request, *_: Any) -> list[Release]:
+        nonlocal seconds
+        nodes = [Node(party, str(job.party_folder(party) / PARTY_FILE)) for party in parties]
+        begun = time.process_time()
+        answers = [answer_request(proposal, node, stage, request) for node in nodes]
+        seconds += time.process_time() - begun
+        return answers
 
-        def work(way: str) -> None:
-            out = Path(name) / str(next(serial))
-            jobs = [job for job in Experiment.of(config, out).jobs if job.method_impl.private]
-            RunDirectory.create(str(out))
-            forget_parties()
-            with noise_of(way):
-                for job in jobs:
-                    run_job(engine, job)
-
-        times = in_turn(work, (EXACT, PLAIN), repeats)
-    seconds = {way: milliseconds / 1e3 for way, milliseconds in times.items()}
-    print(
-        "split_mnist, laptop, releases of all private methods: "
-        f"exact {seconds[EXACT]:.1f} s, plain float {seconds[PLAIN]:.1f} s"
-    )
-    return verdict("exact to plain float is", seconds[EXACT] / seconds[PLAIN], RELEASE_RATIO)
+    job.method_impl.serve(StageConnection(job, 0, ask, ()))
+    return seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--releases", type=int, default=3, help="repetitions of all releases")
-    parser.add_argument("--skip-releases", action="store_true")
+    parser.add_argument("--stages", type=int, default=3, help="repetitions of the first stage")
+    parser.add_argument("--skip-stages", action="store_true")
     options = parser.parse_args()
     tune_malloc()  # as every run does
     pin_threads(1)
     torch.set_num_threads(1)
     held = [million(options.repeats)]
     held += [step(width, options.repeats) for width in (32, 128)]
-    if not options.skip_releases:
-        held.append(releases(options.releases))
+    if not options.skip_stages:
+        held.append(private_stage(options.stages))
     raise SystemExit(0 if all(held) else 1)
 
 

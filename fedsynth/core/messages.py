@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.outcomes import SyntheticSet
 
-Scalars = Mapping[str, int | float | str | bool]  # by name
+Scalar = int | float | str | bool
+Scalars = Mapping[str, Scalar]  # by name
 Arrays = Mapping[str, torch.Tensor]  # by name
 Shapes = Mapping[str, Sequence[int]]  # of arrays, by name
 
@@ -27,6 +29,51 @@ class Request:
     def digest(self) -> str:
         """SHA-256 over all content: equal requests have equal digests."""
         return _content_hash((self.kind, self.round), self.scalars, self.arrays)
+
+    def scalar(self, name: str) -> Scalar:
+        """The public value of this name.
+
+        Raises:
+            Refused: The request names none.
+        """
+        if name not in self.scalars:
+            raise self.refused(f"names no {name}.")
+        return self.scalars[name]
+
+    def array(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """The array of this name, which has this shape and type and finite values.
+
+        A party calls this before it looks at a record, so that a request that no record fits is
+        refused whatever the records are.
+
+        Raises:
+            Refused: The array is missing or has another form.
+        """
+        value = self.arrays.get(name)
+        wanted = f"needs the array {name!r} of the shape {tuple(shape)} and the type {dtype}"
+        if value is None:
+            raise self.refused(f"{wanted}.")
+        if tuple(value.shape) != tuple(shape) or value.dtype != dtype:
+            raise self.refused(f"{wanted}, not {tuple(value.shape)} and {value.dtype}.")
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise self.refused(f"{wanted}, with finite values.")
+        return value
+
+    def exact_arrays(self, like: Arrays) -> Arrays:
+        """All arrays, which have the names, shapes and types of `like` and no others.
+
+        Raises:
+            Refused: An array is missing, has another form, or is not one of these.
+        """
+        if unknown := sorted(set(self.arrays) - set(like)):
+            raise self.refused(f"has the array {unknown[0]!r}, which nothing needs.")
+        return {name: self.array(name, value.shape, value.dtype) for name, value in like.items()}
+
+    def refused(self, text: str) -> Refused:
+        """The refusal of this request, for this reason."""
+        return Refused(Refusal.REQUEST, f"the request {self.kind[:40]!r} {text}")
 
 
 @dataclass(frozen=True)

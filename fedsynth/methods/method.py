@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import torch
 
 from fedsynth.core.enums import DataKind, Relation, Unit
-from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -63,9 +62,7 @@ class PartyContext(Generic[C]):
         Raises:
             Refused: The request names none.
         """
-        if "seed" not in request.scalars:
-            raise Refused(Refusal.REQUEST, f"the request {request.kind!r} names no seed.")
-        return self.plan.random_key(request.scalars["seed"], self.party)
+        return self.plan.random_key(request.scalar("seed"), self.party)
 
 
 @dataclass(frozen=True)

@@ -5,27 +5,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tiny_runs as tiny
 import torch
 from cached import cleared
-from real_party import POLICY, RealParty, Reply
+from real_party import POLICY, RealParty, Reply, proposal
 
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.types import Budget
 from fedsynth.experiment import scenario
-from fedsynth.experiment.proposal import proposal_text
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import total
-from fedsynth.privacy.secagg.protocol import secure_sum
+from fedsynth.privacy.party_key import PartyKey
+from fedsynth.privacy.secagg.client import SecAggClient
+from fedsynth.privacy.secagg.protocol import SHARE, secure_sum
 
 DELTA = 1e-3
 ASK = Request("release", 0, scalars={"seed": 0})
@@ -35,13 +33,7 @@ OWN = POLICY.replace(
 )
 
 
-def proposal(name: str = "dp_merf", settings: dict[str, Any] | None = None, **changes: Any) -> dict:
-    job = tiny.tiny_job(name, Path("unused"), "together", settings)
-    budget = Budget(2.0, DELTA, accounting="rdp")
-    return {**json.loads(proposal_text(dataclasses.replace(job, budget=budget))), **changes}
-
-
-def of_own_file(**changes: Any) -> dict:
+def of_own_file(**changes: object) -> dict:
     fields = proposal(**changes)
     own = {"data": "ward", "partition": "single", "parties": 1, "holdout": 0.0}
     return {**fields, "scenario": {**fields["scenario"], **own}}
@@ -83,6 +75,54 @@ def test_after_a_secure_sum_no_share_leaves_in_the_clear(tmp_path: Path) -> None
                 assert reply.refusal is Refusal.POLICY
         tiny.forget()
     assert [party.charged for party in parties] == paid
+
+
+def keys_of_the_server(folder: Path, request: Request) -> Request:
+    """The request to share keys, with the server's own in place of those of party 1."""
+    session, question = str(request.scalars["session"]), str(request.scalars["question"])
+    keys = SecAggClient(folder / "server", 1, session).setup(question, 3, 3)
+    forged = {
+        f"{kind} 1": torch.frombuffer(bytearray(key), dtype=torch.uint8)
+        for kind, key in zip(("first key", "second key"), keys, strict=True)
+    }
+    arrays = {**request.arrays, **forged}
+    return Request(request.kind, request.round, arrays, request.scalars)
+
+
+@pytest.mark.parametrize("cheats", [False, True], ids=["honest", "swapped keys"])
+def test_a_server_that_swaps_keys_is_refused_by_a_policy_with_peers(tmp_path, cheats) -> None:
+    """The party that is given a false key shares nothing, so that no sum and no share leaves it; an
+    honest server gets the sum."""
+    keys = {n: PartyKey.of_owner(tmp_path / str(n), f"party {n}").public for n in range(3)}
+    parties = []
+    for number in range(3):
+        peers = {other: key for other, key in keys.items() if other != number}
+        policy = f"{POLICY}peers: {json.dumps(peers)}\n"
+        parties.append(RealParty(tmp_path / str(number), policy, party=number))
+    wanted = proposal("dp_merf_joint", {"noise_at": "distributed"}, secure_sum="secagg")
+    replies: list[Reply] = []
+
+    def ask(requests: Mapping[int, Request]) -> list[Release]:
+        releases = []
+        for party, request in requests.items():
+            false = cheats and request.kind == SHARE and party == 0
+            sent = keys_of_the_server(tmp_path, request) if false else request
+            replies.append(parties[party].ask(wanted, sent))
+            if replies[-1].release is not None:
+                releases.append(replies[-1].release)
+        return releases
+
+    question = Request("sums", 0, scalars={"seed": 0})
+    summed, answered = secure_sum(ask, range(3), question, 3, (0, "attack"))
+    if not cheats:
+        assert answered == (0, 1, 2)
+        assert all(torch.isfinite(value.double()).all() for value in summed.values())
+        return
+    assert summed == {}
+    assert {reply.refusal for reply in replies if reply.release is None} == {Refusal.REQUEST}
+    assert "keys of party 1 are not signed" in next(r.text for r in replies if not r.release)
+    for party in parties:
+        assert not (party.folder / "ledger.jsonl").exists() or party.charged == []
 
 
 def test_a_question_on_changed_records_is_paid_for_or_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import tiny_runs as tiny
 from contract_cases import DISTRIBUTED_NOISE, PRIVATE
 
 from fedsynth.core.enums import SecureSum
+from fedsynth.core.errors import Refusal
 from fedsynth.experiment.job import Job
 
 REQUESTS = int(os.environ.get("FEDSYNTH_FUZZ", "120"))
@@ -97,4 +98,5 @@ def test_altered_requests_are_refused_with_a_code_or_answered_within_the_budget(
             print(json.dumps([name, fuzzer.sent, fuzzer.seen, found, fuzzer.faults[:5]]), file=file)
     assert not fuzzer.faults, f"{len(fuzzer.faults)} faults, first: {fuzzer.faults[:3]}"
     assert fuzzer.sent == count
+    assert not fuzzer.seen[Refusal.INTERNAL], f"refusals without a reason: {fuzzer.internal}"
     assert count < BATCH or len(fuzzer.seen) > 2, "the requests are all alike: they test nothing"

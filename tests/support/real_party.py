@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tiny_runs as tiny
 from flwr.app import Context, Message, RecordDict
 
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Release, Request
+from fedsynth.core.types import Budget
 from fedsynth.engine.client_app import PARTY_CONFIG, make_client_app
 from fedsynth.engine.flower_compat import LOCAL_RUN, identify_process, stamp
 from fedsynth.engine.messages import (
@@ -23,6 +26,7 @@ from fedsynth.engine.messages import (
     encode_request,
 )
 from fedsynth.experiment.flower_apps import answer_on_node
+from fedsynth.experiment.proposal import proposal_text
 from fedsynth.privacy.ledger import Entry, read_entries
 
 POLICY = """\
@@ -33,6 +37,15 @@ kinds: [image]
 job_epsilon: 2
 accounting: [pld, rdp]
 """
+
+
+def proposal(
+    name: str = "dp_merf", settings: Mapping[str, Any] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """An honest proposal that `POLICY` allows, at the most epsilon of a job, with changes."""
+    job = tiny.tiny_job(name, Path("unused"), "together", settings)
+    budget = Budget(2.0, 1e-3, accounting="rdp")
+    return {**json.loads(proposal_text(dataclasses.replace(job, budget=budget))), **changes}
 
 
 @dataclass
@@ -79,7 +92,7 @@ class RealParty:
         if not reply.has_error():
             return Reply(decode_release(reply.content, self.party, request_id))
         code, _, words = (reply.error.reason or "").partition(": ")
-        assert reply.error.code == (FAILED if code == Refusal.INTERNAL else REFUSED)
+        assert reply.error.code == (FAILED if code == Refusal.INTERNAL and not words else REFUSED)
         return Reply(None, Refusal(code), words)
 
     @property

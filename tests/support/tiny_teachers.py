@@ -67,7 +67,7 @@ def run_rounds(of: TeacherEnsemble, rounds: int) -> tuple[list[torch.Tensor], li
     like = torch.empty(0, dtype=of.dtype)
     for number in range(rounds):
         arrays = query_request(of, number).arrays
-        query = Query.of(number, arrays, of.parameters, of.stage, like)
+        query = Query.of(number, arrays, like)
         counts.append(of.run_round(query).sums)
     states: list[list[torch.Tensor]] = [[] for _ in range(TEACHERS)]
     for stack in of.stacks:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import ReleasedModel
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import setting
@@ -146,6 +147,16 @@ class ModelTraining(Method[S]):
 def clipped_gradient_sum(ctx: PartyContext[S], model: nn.Module) -> ClippedGradientSum:
     """The mechanism of one step of DP-SGD."""
     return batch_gradient_sum(ctx, model, ctx.config.sparsification)
+
+
+def requested_model(ctx: PartyContext[S], request: Request) -> nn.Module:
+    """The model with the weights of a request.
+
+    Raises:
+        Refused: The arrays of the request are not the weights of this model.
+    """
+    arrays = request.exact_arrays(ctx.config.empty_model(ctx.dataset).state_dict())
+    return ctx.config.model(ctx.dataset, arrays, ctx.device)
 
 
 def first_model(ctx: ServerContext[S], method: str) -> ReleasedModel:

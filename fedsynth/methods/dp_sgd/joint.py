@@ -24,6 +24,7 @@ from fedsynth.methods.dp_sgd.common import (
     PrivateSGDConfig,
     clipped_gradient_sum,
     first_model,
+    requested_model,
 )
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
@@ -62,7 +63,7 @@ class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJoint
     def mechanism(
         self, ctx: PartyContext[DPSGDJointConfig], request: Request
     ) -> tuple[Sequence[str], ClippedGradientSum]:
-        net = ctx.config.model(ctx.dataset, request.arrays, ctx.device)
+        net = requested_model(ctx, request)
         return [name for name, _ in net.named_parameters()], clipped_gradient_sum(ctx, net)
 
     def serve(self, ctx: ServerContext[DPSGDJointConfig]) -> Outcome:

@@ -22,6 +22,7 @@ from fedsynth.methods.dp_sgd.common import (
     PrivateSGDConfig,
     clipped_gradient_sum,
     first_model,
+    requested_model,
 )
 from fedsynth.methods.method import PartyContext, ServerContext
 
@@ -61,7 +62,7 @@ class DPSGD(ModelTraining[DPSGDConfig]):
 
     def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
         cfg, plan = ctx.config, ctx.party_plan
-        net = cfg.model(ctx.dataset, request.arrays, ctx.device)
+        net = requested_model(ctx, request)
         parameters: list[torch.Tensor] = list(net.parameters())
         batch = plan.sampling_rate * plan.records
         with ctx.guard.reserve(step_event(plan), plan.steps):

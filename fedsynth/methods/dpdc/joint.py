@@ -80,7 +80,7 @@ class NDPDCJoint(JointMethod[NDPDCJointConfig]):
             cfg,
             stage.data,
             tuple(sorted(stage.classes)),
-            ctx.plan.random_key(request.scalars["seed"]),
+            ctx.plan.random_key(request.scalar("seed")),
             device=ctx.device,
             number=request.round,
         )

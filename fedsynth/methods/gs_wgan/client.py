@@ -7,7 +7,6 @@ import functools
 import torch
 from torch import Tensor, nn
 
-from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.records import Records
@@ -31,28 +30,38 @@ class GSWGANClient:
     def warm_up(self) -> Release:
         """Warm up the critic of one subset; nothing is released."""
         subsets = self.schedule.turns[self.ctx.party]
-        subset = next(subset for subset in subsets if subset.index == self.request.round)
+        found = [subset for subset in subsets if subset.index == self.request.round]
+        if not found:
+            raise self.request.refused(f"is for subset {self.request.round}, which has no turn.")
+        (subset,) = found
         subset.records(self.ctx.data).map(self._stored_critic(subset.index).load)
         return self.ctx.guard.acknowledge()
 
     def train(self) -> Release:
         """Train the critic of one subset for its turn; nothing is released."""
-        (turn,) = [t for t in self._turns() if t.slot == self.request.scalars["slot"]]
+        slot = self.request.scalar("slot")
+        found = [turn for turn in self._turns() if turn.slot == slot]
+        if not found:
+            raise self.request.refused(f"is for slot {slot!r}, which is not of this party.")
+        (turn,) = found
         critic, generator = self._stored_critic(turn.subset.index), self._generator()
         turn.subset.records(self.ctx.data).map(lambda own: critic.train(turn, own, generator))
         return self.ctx.guard.acknowledge()
 
     def release_gradients(self) -> Release:
         """Release the sanitised upstream gradients of all turns of this round."""
-        generator = self._generator()
-        gradients = [self._sanitised_gradients(turn, generator) for turn in self._turns()]
+        generator, turns = self._generator(), self._turns()
+        images = [self._images(turn) for turn in turns]  # all are checked before any is charged
+        gradients = [
+            self._sanitised_gradients(*turn, generator) for turn in zip(turns, images, strict=True)
+        ]
         return self.ctx.guard.release({"gradients": torch.cat(gradients)})
 
-    def _sanitised_gradients(self, turn: SubsetTurn, generator: nn.Module) -> Tensor:
+    def _sanitised_gradients(self, turn: SubsetTurn, shown: Tensor, generator: nn.Module) -> Tensor:
         ctx = self.ctx
-        critic, seed = self._stored_critic(turn.subset.index), self.request.scalars["seed"]
+        critic, seed = self._stored_critic(turn.subset.index), self.request.scalar("seed")
         _, labels = upstream_inputs(ctx.config, ctx.plan, turn, self.request.round, seed)
-        images = self._images(turn), labels.to(ctx.device)
+        images = shown, labels.to(ctx.device)
 
         def gradients(records: Records) -> Tensor:
             return critic.upstream_gradients(turn, records, generator, images)
@@ -71,30 +80,29 @@ class GSWGANClient:
         """The generated images of this turn, as the server sent them.
 
         Raises:
-            UserError: They are missing or of another shape than the settings say.
+            Refused: They are missing or of another form than the settings say.
         """
-        images = self.request.arrays.get(images_key(turn))
         shape = (self.ctx.config.batch, *self.ctx.dataset.shape)
-        if images is None or images.shape != shape:
-            raise UserError(
-                f"a request of GS-WGAN must hold {images_key(turn)!r} of shape {shape}, "
-                f"got {'nothing' if images is None else tuple(images.shape)}"
-            )
-        return images.float().to(self.ctx.device)
+        return self.request.array(images_key(turn), shape).to(self.ctx.device)
 
     def _turns(self) -> list[SubsetTurn]:
-        return self.schedule.turns_in_round(self.request.round, self.ctx.party)
+        number, rounds = self.request.round, len(self.schedule.rounds)
+        turns = self.schedule.turns_in_round(number, self.ctx.party) if 0 <= number < rounds else []
+        if not turns:
+            raise self.request.refused(f"is for round {number}, in which this party has no turn.")
+        return turns
 
     def _stored_critic(self, index: int) -> StoredCritic:
         ctx, stage = self.ctx, self.stage
-        key = (self.request.scalars["seed"], "gs_wgan", stage.index, ctx.party, index)
+        key = (self.request.scalar("seed"), "gs_wgan", stage.index, ctx.party, index)
         critic = Critic(ctx.config, stage.data, stage.classes, key, ctx.device)
         return StoredCritic(critic, ctx.data, index)
 
     def _generator(self) -> nn.Module:
         cfg, stage = self.ctx.config, self.stage
         net = _blank_generator(cfg.generator, cfg.depth, cfg.latent, len(stage.classes), stage.data)
-        load_state_vector(net, self.request.arrays["theta"])
+        weights = sum(tensor.numel() for tensor in [*net.parameters(), *net.buffers()])
+        load_state_vector(net, self.request.array("theta", (weights,)))
         return net.to(self.ctx.device)
 
 

@@ -149,7 +149,7 @@ class EmbeddingMethod(Method[E]):
         return Plan(self.name, stage, budget, parties, server_cost=(cost,), assumes=assumes)
 
     def party(self, ctx: PartyContext[E], request: Request) -> Release:
-        features = self.features(ctx.config, ctx.dataset, request.scalars["seed"])
+        features = self.features(ctx.config, ctx.dataset, request.scalar("seed"))
         return ctx.guard.release(noised_embedding(ctx, features))
 
     def serve(self, ctx: ServerContext[E]) -> SyntheticSet:

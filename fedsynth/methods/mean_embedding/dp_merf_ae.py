@@ -131,7 +131,7 @@ class DPMERFAE(Method[DPMERFAEConfig]):
     def party(self, ctx: PartyContext[DPMERFAEConfig], request: Request) -> Release:
         key = (*ctx.random_key(request), "autoencoder")
         net = _trained_autoencoder(ctx, key)
-        features = latent_features(self.name, ctx.config, net, request.scalars["seed"])
+        features = latent_features(self.name, ctx.config, net, request.scalar("seed"))
         weights = {PREFIX + name: value for name, value in net.state_dict().items()}
         return ctx.guard.release({**noised_embedding(ctx, features), **weights})
 

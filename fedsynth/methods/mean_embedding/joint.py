@@ -66,7 +66,7 @@ class DPMERFJoint(JointMethod[DPMERFJointConfig], FourierEmbedding[DPMERFJointCo
     ) -> tuple[Sequence[str], ClassSums]:
         rows: FeatureMap = ConstantFeature()
         if request.kind == EMBEDDING:
-            rows = self.features(ctx.config, ctx.dataset, request.scalars["seed"])
+            rows = self.features(ctx.config, ctx.dataset, request.scalar("seed"))
         multiplier, classes = ctx.party_plan.noise_multiplier, ctx.plan.stage.classes
         return ["sums"], class_feature_sums(rows, multiplier, classes)
 

@@ -256,14 +256,14 @@ def inner_set_request(ctx: ServerContext[M]) -> Request:
 
 
 def other_classes(
-    cfg: MatchingConfig, data: DatasetInfo, matched: MatchedImages, earlier: Arrays
+    cfg: MatchingConfig, data: DatasetInfo, matched: MatchedImages, earlier: SyntheticSet | None
 ) -> SyntheticSet | None:
     """The images of other classes for the inner training; None unless `inner_set=all`.
 
     They are those of earlier stages (`earlier`) and noise for the classes of later ones."""
     if cfg.inner_set == InnerSet.OWN:
         return None
-    present = set(matched.labels.tolist()) | set(earlier["labels"].tolist() if earlier else [])
+    present = set(matched.labels.tolist()) | set(earlier.labels.tolist() if earlier else [])
     later = [c for c in range(data.classes) if c not in present for _ in range(cfg.spc)]
     noise = torch.randn(
         (len(later), *data.shape), generator=torch_generator(*matched.key, "future")
@@ -271,6 +271,4 @@ def other_classes(
     placeholders = SyntheticSet(
         matched.scale.to_pixels(noise * cfg.image_init), torch.tensor(later, dtype=torch.int64)
     )
-    if not earlier:
-        return placeholders
-    return SyntheticSet.join([SyntheticSet.from_arrays(earlier), placeholders])
+    return placeholders if earlier is None else SyntheticSet.join([earlier, placeholders])

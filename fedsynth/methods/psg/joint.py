@@ -25,6 +25,7 @@ from fedsynth.methods.common.noise_placement import (
 )
 from fedsynth.methods.common.one_shot import ALL_RECORDS, STAGE_CLASSES
 from fedsynth.methods.common.private_gradient import JointGradientMethod, batch_gradient_sum
+from fedsynth.methods.common.request_arrays import earlier_set
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
@@ -35,7 +36,7 @@ from fedsynth.methods.psg.gradient_matching import (
     match_run,
     other_classes,
 )
-from fedsynth.nn.classifiers.convnet import convnet_from_state
+from fedsynth.nn.classifiers.convnet import convnet_from_state, empty_convnet
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 
 
@@ -67,7 +68,8 @@ class PSGJoint(MatchingMethod[PSGJointConfig], JointGradientMethod[PSGJointConfi
     def mechanism(
         self, ctx: PartyContext[PSGJointConfig], request: Request
     ) -> tuple[Sequence[str], ClippedGradientSum]:
-        net = convnet_from_state(ctx.config.width, ctx.dataset, request.arrays, ctx.device)
+        arrays = request.exact_arrays(empty_convnet(ctx.config.width, ctx.dataset).state_dict())
+        net = convnet_from_state(ctx.config.width, ctx.dataset, arrays, ctx.device)
         return [name for name, _ in net.named_parameters()], batch_gradient_sum(ctx, net)
 
     def serve(self, ctx: ServerContext[PSGJointConfig]) -> SyntheticSet:
@@ -85,7 +87,9 @@ class PSGJoint(MatchingMethod[PSGJointConfig], JointGradientMethod[PSGJointConfi
             )
             return [value.to(ctx.device) for value in total.arrays.values()]
 
-        others = other_classes(cfg, stage.data, images, inner_set_request(ctx).arrays)
+        others = other_classes(
+            cfg, stage.data, images, earlier_set(stage.data, inner_set_request(ctx))
+        )
         for run in ctx.rounds(cfg.networks, images.state):
             match_run(images, run, real_gradient, others)
         return images.result()

@@ -18,6 +18,7 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import ComputeCost, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.one_shot import NonPrivateReference, set_bytes
+from fedsynth.methods.common.request_arrays import earlier_set
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
@@ -73,7 +74,7 @@ class GradientMatching(
             pixels = images.scale.to_network(records.pixels(batch)).to(ctx.device)
             return loss_and_gradients(net, pixels, records.labels[batch].to(ctx.device))[1]
 
-        others = other_classes(cfg, ctx.dataset, images, request.arrays)
+        others = other_classes(cfg, ctx.dataset, images, earlier_set(ctx.dataset, request))
         for run in ctx.data.rounds(cfg.networks, images.state):
             match_run(images, run, real_gradient, others)
         return images.result()

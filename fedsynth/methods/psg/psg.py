@@ -24,6 +24,7 @@ from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
 from fedsynth.methods.common.private_gradient import batch_gradient_sum
+from fedsynth.methods.common.request_arrays import earlier_set
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.psg.gradient_matching import (
     LAPTOP,
@@ -69,7 +70,7 @@ class PrivateSetGeneration(MatchingMethod[P], OneShotMethod[P]):
 
         key = ctx.random_key(request)
         images = self.images(cfg, ctx.dataset, classes_of_party(ctx), key, ctx.device)
-        others = other_classes(cfg, ctx.dataset, images, request.arrays)
+        others = other_classes(cfg, ctx.dataset, images, earlier_set(ctx.dataset, request))
         with ctx.guard.reserve(step_event(plan), cfg.steps):
             for run in ctx.data.rounds(cfg.networks, images.state):
                 match_run(images, run, real_gradient, others)

@@ -10,13 +10,14 @@ these rounds, and parties store them. `common.noise_placement` describes where t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from fedsynth.core.enums import NoisePlacement
-from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -53,6 +54,7 @@ from fedsynth.privacy.party_data import PartyData
 from fedsynth.storage.state_file import read_state, write_state
 
 TEACH = "teach"
+WEIGHTS = "weights"  # the array of the head's weights in a request
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
         event = release_event(parameters)
         with torch.device("meta"):
             net = PoolNet(cfg.width, len(stage.seen), stage.data.shape[-1])
-        width = net.features + (NUMBERS if cfg.scattering else 0)
+        width = _row_width(cfg, net)
         gradients = 4 * len(stage.seen) * (width + 1) * parameters.steps
         features = 4 * (width * (width + 1) + sum(p.numel() for p in net.parameters()))
         parties = tuple(
@@ -127,10 +129,9 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
                 ctx.data, ctx.guard, noise_multiplier=multiplier, noise_at=cfg.noise_at
             )
         else:
-            store_features(ctx.data, request)
-            digest = str(request.scalars["features"])
+            weights = _head_weights(cfg, stage, request).to(ctx.device)
+            digest = store_features(ctx.data, cfg, stage, request)
             rows = ctx.data.remember(digest, partial(_rows, cfg, ctx.data, digest, ctx.device))
-            weights = request.arrays["weights"].to(ctx.device)
             mechanism = OuterProductSum(
                 factors=rows.map(lambda features: gradient_factors(weights, *features)),
                 shape=weights.shape,
@@ -176,7 +177,7 @@ class SketchTeachJoint(Method[SketchTeachJointConfig]):
                 Request(
                     TEACH,
                     len(QUERIES) + step,
-                    arrays={"weights": head.weights, **(features if step == 0 else {})},
+                    arrays={WEIGHTS: head.weights, **(features if step == 0 else {})},
                     scalars={"features": digest},
                 ),
                 shapes={"sum": head.weights.shape},
@@ -223,24 +224,79 @@ def features_digest(arrays: Arrays) -> str:
     return Request("features", arrays=arrays).digest()
 
 
-def store_features(data: PartyData, request: Request) -> None:
-    """Store the features of this request, if it holds any, on the party's disk."""
-    arrays = {name: value for name, value in request.arrays.items() if name != "weights"}
+def store_features(
+    data: PartyData, cfg: SketchTeachJointConfig, stage: Stage, request: Request
+) -> str:
+    """Store the features of this request, if it holds any, on the party's disk.
+
+    Returns:
+        The digest of the features that the request refers to.
+
+    Raises:
+        Refused: The arrays are no features of this stage, or no features of this digest are known.
+    """
+    digest = str(request.scalar("features"))
+    arrays = {name: value for name, value in request.arrays.items() if name != WEIGHTS}
     if arrays:
-        write_state(data.file(f"features-{features_digest(arrays)}.state"), arrays)
+        _check_features(cfg, stage, replace(request, arrays=arrays))
+        if digest != features_digest(arrays):
+            raise request.refused("names features by a digest that is not theirs.")
+        write_state(_features_file(data, digest), arrays)
+    elif not re.fullmatch("[0-9a-f]{64}", digest) or not _features_file(data, digest).exists():
+        raise request.refused(
+            "refers to features that this party does not have: its folder or the server's was "
+            "removed in the middle of a stage. Start the run anew."
+        )
+    return digest
+
+
+def _features_file(data: PartyData, digest: str) -> Path:
+    return data.file(f"features-{digest}.state")
+
+
+def _head_weights(cfg: SketchTeachJointConfig, stage: Stage, request: Request) -> torch.Tensor:
+    """The weights of the head in a request, with a row per class, of which there is at least one.
+
+    Raises:
+        Refused: They have another form.
+    """
+    given = request.arrays.get(WEIGHTS, torch.empty(0))
+    classes = min(max(1, given.shape[0]), len(stage.seen)) if given.dim() else 1
+    with torch.device("meta"):
+        net = PoolNet(cfg.width, classes, stage.data.shape[-1])
+    return request.array(WEIGHTS, (classes, _row_width(cfg, net) + 1))
+
+
+def _row_width(cfg: SketchTeachConfig, net: PoolNet) -> int:
+    """The length of a feature row without its constant."""
+    return net.features + (NUMBERS if cfg.scattering else 0)
+
+
+def _check_features(cfg: SketchTeachJointConfig, stage: Stage, request: Request) -> None:
+    """Refuse arrays that are no feature map of this stage, before a record is looked at."""
+    order = request.arrays.get("order", torch.empty(0))
+    classes = min(max(1, order.numel()), len(stage.seen))
+    with torch.device("meta"):
+        net = PoolNet(cfg.width, classes, stage.data.shape[-1])
+        width = _row_width(cfg, net)
+        like = FeatureMap(
+            net,
+            torch.empty(2 if cfg.scattering else 1),
+            torch.empty(width),
+            torch.empty(width, width),
+        ).arrays()
+        like = {**like, "order": torch.empty(classes, dtype=torch.int64)}
+    request.exact_arrays(like)
+    found = order.tolist()
+    if len(set(found)) != len(found) or not set(found) <= set(stage.seen):
+        raise request.refused("has an order of other classes than those of the stage.")
 
 
 def _rows(
     cfg: SketchTeachConfig, data: PartyData, digest: str, device: torch.device, records: Records
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The feature rows and class indices of the records, by features that were stored before."""
-    try:
-        arrays = read_state(data.file(f"features-{digest}.state"))
-    except FileNotFoundError:
-        raise UserError(
-            "this party does not have the features that the server refers to: its folder or the "
-            "server's was removed in the middle of a stage. Start the run anew."
-        ) from None
+    arrays = read_state(_features_file(data, digest))
     order = arrays["order"].tolist()
     features = FeatureMap.from_arrays(arrays, cfg.width, len(order), device)
     return rows_and_indices(features, order, records)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from fedsynth.core.enums import NoisePlacement
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.messages import Arrays
 from fedsynth.data.records import Records, class_indices
 from fedsynth.methods.sketch_teach.representation import Sketch
@@ -63,7 +63,7 @@ class Query:
         records that need it fail, and the failure would disclose that there are some.
 
         Raises:
-            UserError: The arrays have other names, shapes or types.
+            Refused: The arrays have other names, shapes or types.
         """
         classes, width = len(self.classes), self.sketch.width
         given = {name: (tuple(value.shape), value.dtype) for name, value in self.public.items()}
@@ -77,9 +77,10 @@ class Query:
             shapes["centres"] = (classes, cells, directions)
         expected = {name: (shape, torch.float32) for name, shape in shapes.items()}
         if given != expected:
-            raise UserError(
+            raise Refused(
+                Refusal.REQUEST,
                 f"the server sent query {self.kind!r} with {_describe(given)}; expected "
-                f"{_describe(expected)}"
+                f"{_describe(expected)}",
             )
 
     @property

@@ -26,6 +26,7 @@ from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.data.records import Records, class_indices
+from fedsynth.methods.common.request_arrays import earlier_set
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.config import (
     LabelKind,
@@ -103,9 +104,9 @@ class SketchTeach(Method[SketchTeachConfig]):
             multiplier = parameters.sketch_multipliers[query.number]
             return query.answer(ctx.data, ctx.guard, noise_multiplier=multiplier)
 
-        key = (request.scalars["seed"], self.name, stage.index, ctx.party)
+        key = (request.scalar("seed"), self.name, stage.index, ctx.party)
+        earlier = earlier_set(ctx.dataset, request)
         models = estimate_class_models(ask, parameters, classes, records=ctx.info.records, key=key)
-        earlier = SyntheticSet.from_arrays(request.arrays) if request.arrays else None
         synthesizer = SetSynthesizer(
             ctx.config,
             parameters,

@@ -46,7 +46,7 @@ from fedsynth.methods.pate.datalens.parameters import (
     low_signal_warning,
 )
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
-from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
+from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteSums
 
 LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
@@ -93,7 +93,8 @@ class DataLens(Method[DataLensConfig]):
         """Train the party's teachers for one round and release their noised vote sums."""
         cfg, plan = ctx.config, ctx.plan
         parameters = DataLensParameters.of(cfg, plan.stage, plan.budget)
-        seed = request.scalars.get("seed")
+        seed = request.scalar("seed")
+        Query.check(request, parameters, plan.stage)
         key = plan.random_key(seed, ctx.party)
         folder = ctx.data.file("teachers.checkpoint").parent
 

@@ -42,27 +42,23 @@ class TeacherStore:
         """Return the vote sums for a request, after training all rounds that come before it.
 
         Raises:
-            UserError: The request differs from an earlier one for the same round, skips a round,
-                or exceeds the rounds of the plan.
+            Refused: The request is no query of the plan, differs from an earlier one for the same
+                round, or skips a round.
         """
         number, digest, ensemble = request.round, request.digest(), self._ensemble
         parameters = ensemble.parameters
+        Query.check(request, parameters, ensemble.stage)
         journal = self._read(number)
         if journal is not None:
             if journal["digest"] != digest:
-                raise UserError(
-                    f"party {self._party} answered another query in round {number} of datalens "
-                    "and its teachers were trained on it: the server's folder was changed in the "
-                    "middle of a stage. Start the run anew."
+                raise request.refused(
+                    f"differs from the one that party {self._party} answered in round {number} and "
+                    "trained its teachers on: the server's folder was changed in the middle of a "
+                    "stage. Start the run anew."
                 )
             return VoteCounts(parameters.bounds, journal["sums"])
-        if not 0 <= number < parameters.rounds:
-            raise UserError(
-                f"party {self._party} was asked for round {number} of datalens; the budget covers "
-                f"rounds 0..{parameters.rounds - 1}."
-            )
         query = self._query(number, request.arrays)
-        self._advance_to(number)
+        self._advance_to(request)
         counts = ensemble.run_round(query)
         if counts is None:
             raise RuntimeError("a round with votes returns vote sums")
@@ -76,11 +72,11 @@ class TeacherStore:
 
     def _query(self, number: int, arrays: Arrays) -> Query:
         like = torch.empty(0, dtype=self._ensemble.dtype, device=self._ensemble.device)
-        return Query.of(number, arrays, self._ensemble.parameters, self._ensemble.stage, like)
+        return Query.of(number, arrays, like)
 
-    def _advance_to(self, number: int) -> None:
-        """Bring the teachers to the start of this round."""
-        ensemble = self._ensemble
+    def _advance_to(self, request: Request) -> None:
+        """Bring the teachers to the start of the round of this request."""
+        ensemble, number = self._ensemble, request.round
         if not ensemble.consistent or ensemble.rounds_done > number:
             ensemble.initialise()
             if self._saved.exists() and not self._load():
@@ -89,9 +85,9 @@ class TeacherStore:
         for earlier in range(ensemble.rounds_done, number):
             journal = self._read(earlier)
             if journal is None:
-                raise UserError(
-                    f"party {self._party} was asked for round {number} of datalens before "
-                    f"round {earlier}: rounds come in order. Start the run anew."
+                raise request.refused(
+                    f"is for round {number}, and party {self._party} was not asked for round "
+                    f"{earlier}: rounds come in order. Start the run anew."
                 )
             ensemble.run_round(self._query(earlier, journal["arrays"]), vote=False)
             self._save_if_due()

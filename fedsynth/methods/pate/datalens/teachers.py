@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedsynth.core.errors import UserError
-from fedsynth.core.messages import Arrays
+from fedsynth.core.messages import Arrays, Request
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
 from fedsynth.data.records import Records
@@ -52,27 +52,28 @@ class Query:
     labels: Tensor  # [m], of these
 
     @staticmethod
-    def of(
-        number: int, arrays: Arrays, parameters: EnsembleParameters, stage: Stage, like: Tensor
-    ) -> Query:
-        """Check the arrays of a request and convert them to the type and device of `like`.
+    def check(request: Request, parameters: EnsembleParameters, stage: Stage) -> None:
+        """Refuse arrays that are no query, before a record is looked at.
 
         Raises:
-            UserError: An array is missing or has another shape, or a label is out of range.
+            Refused: An array is missing or has another form, or a label is out of range.
         """
-        image = tuple(stage.data.shape)
-        shapes = {
-            "made": (parameters.images, len(stage.classes), *image),
-            "images": (parameters.images, *image),
-            "labels": (parameters.images,),
-        }
-        for name, shape in shapes.items():
-            if name not in arrays or tuple(arrays[name].shape) != shape:
-                raise UserError(f"round {number} of datalens needs {name!r} of the shape {shape}.")
-        labels = arrays["labels"].long()
+        image, images = tuple(stage.data.shape), parameters.images
+        request.array("made", (images, len(stage.classes), *image))
+        request.array("images", (images, *image))
+        labels = request.array("labels", (images,), torch.int64)
         if not bool(((labels >= 0) & (labels < len(stage.classes))).all()):
-            raise UserError(f"round {number} of datalens has labels of classes that do not exist.")
-        made = _unfolded(arrays["made"].flatten(0, 1), like).unflatten(0, shapes["made"][:2])
+            raise request.refused("has labels of classes that do not exist.")
+        if not 0 <= request.round < parameters.rounds:
+            raise request.refused(
+                f"is for round {request.round}; the budget covers 0..{parameters.rounds - 1}."
+            )
+
+    @staticmethod
+    def of(number: int, arrays: Arrays, like: Tensor) -> Query:
+        """The arrays of a checked request, in the type and on the device of `like`."""
+        made, labels = arrays["made"], arrays["labels"]
+        made = _unfolded(made.flatten(0, 1), like).unflatten(0, made.shape[:2])
         return Query(number, made, _unfolded(arrays["images"], like), labels.to(like.device))
 
 

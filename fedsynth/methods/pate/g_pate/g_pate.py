@@ -33,7 +33,7 @@ from fedsynth.data.records import Records
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
-from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
+from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
 from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
 from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
 
@@ -80,7 +80,8 @@ class GPate(Method[GPateConfig]):
         """Train the party's teachers for one round and release their confident answers."""
         cfg, plan = ctx.config, ctx.plan
         parameters = GPateParameters.of(cfg, plan.stage, plan.budget)
-        seed, teachers = request.scalars["seed"], parameters.teachers[ctx.party]
+        seed, teachers = request.scalar("seed"), parameters.teachers[ctx.party]
+        Query.check(request, parameters, plan.stage)
         public_key = plan.random_key(seed)
         folder = ctx.data.file("teachers.checkpoint").parent
 
