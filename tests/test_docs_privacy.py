@@ -13,7 +13,13 @@ from countings import DELTA, MNIST, sgd
 from document_claims import TESTED, UNTESTED
 
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, without_replacement
+from fedsynth.privacy.accounting.events import (
+    gaussian,
+    gaussian_in_ball,
+    poisson,
+    repeated,
+    without_replacement,
+)
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -42,7 +48,10 @@ SETTINGS = {
     "DP-MERF, noise 0.5 ": (gaussian(1.0), None),
     "DP-CGAN, noise 2.1": (sgd(0.01, 2.1, 30_000), None),
     "DP-CGAN, noise 1.12": (sgd(0.01, 1.12, 30_303), None),
-    "DP-Sinkhorn": (sgd(50 / 60_000, 1.1, 3_446_400), "rdp_classic_sparse"),
+    "DP-Sinkhorn": (
+        repeated(poisson(50 / 60_000, gaussian_in_ball(1.1)), 3_446_400),
+        "rdp_classic_sparse",
+    ),
 }
 VISITS = repeated(gaussian(1.07), 32 * 20)
 ONE_DRAW = repeated(poisson(1e-3, repeated(gaussian(1.07), 32)), 20_000)

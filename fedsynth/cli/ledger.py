@@ -1,4 +1,4 @@
-"""Show, check and export a party's ledger: `fedsynth ledger show|verify|export PATH`."""
+"""A party's ledger, shown, checked, exported or closed: `fedsynth ledger COMMAND PATH`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.privacy.ledger import Entry, read_chains, total
 from fedsynth.privacy.ledger_entry import CHARGE, damaged, printable
 from fedsynth.privacy.ledger_file import head_gap
-from fedsynth.storage.files import write_file
+from fedsynth.privacy.noise import KEY_FILE, end_repetitions
+from fedsynth.storage.files import disk_errors, write_file
 
 ROWS = 40
 FORMAT = "fedsynth ledger export"
@@ -137,6 +138,25 @@ def export(path: Path) -> dict[str, Any]:
     return {"format": FORMAT, "data": MARKS, "not_seen": UNSEEN, "chains": chains}
 
 
+def close(path: Path) -> str:
+    """Destroy the noise key beside a party's ledger, so that no earlier request can be repeated.
+
+    Raises:
+        UserError: There is no such ledger, or no key beside it.
+    """
+    jobs = {entry.job for chain in _chains(path) for entry in chain}
+    folder = path.parent
+    if not (folder / KEY_FILE).is_file():
+        raise UserError(f"{folder} has no {KEY_FILE}: its jobs are closed already.")
+    with disk_errors(folder):
+        end_repetitions(folder)
+    return (
+        f"{len(jobs)} jobs are closed: the noise key of {folder} and its unfinished work are gone. "
+        "Their requests cannot be repeated: they are refused, or charged anew where a plan has "
+        "room. What was spent stays spent."
+    )
+
+
 def _chains(path: Path) -> list[list[Entry]]:
     """The verified chains of a file."""
     if not path.is_file():
@@ -156,6 +176,8 @@ def _run(options: argparse.Namespace) -> None:
             print(show(options.path, delta=options.delta, rows=options.rows))
         case "verify":
             print("\n".join(check(options.path, key=options.key, head=options.head)))
+        case "close":
+            print(close(options.path))
         case _:
             text = json.dumps(export(options.path), indent=1, sort_keys=True, allow_nan=False)
             if options.out is None:
@@ -167,7 +189,7 @@ def _run(options: argparse.Namespace) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Run one of the commands; exit code 2 after an error, which is printed."""
     parser = argparse.ArgumentParser(prog="fedsynth ledger")
-    parser.add_argument("command", choices=("show", "verify", "export"))
+    parser.add_argument("command", choices=("show", "verify", "export", "close"))
     parser.add_argument("path", type=Path, help="a party's ledger.jsonl, or a run's")
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="for ledgers of earlier versions; default: 1e-5"

@@ -242,13 +242,14 @@ def verify(words: tuple[str, ...]) -> None:
 @app.command(context_settings=WORDS)
 @_words()
 def ledger(words: tuple[str, ...]) -> None:
-    """Show, check or export a party's ledger.
+    """Show, check, export or close a party's ledger.
 
     \b
-    fedsynth ledger show|verify|export PATH
+    fedsynth ledger show|verify|export|close PATH
 
     `show` lists the entries with what was spent up to each; `verify` checks chain, signatures and
-    head and says what it cannot see; `export` writes a copy for others as JSON.
+    head and says what it cannot see; `export` writes a copy for others as JSON; `close` destroys
+    the noise key, so that no earlier request can be repeated.
     """
     if not _help_asked(words):
         _exit("fedsynth.cli.ledger", words)

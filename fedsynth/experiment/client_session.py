@@ -60,6 +60,9 @@ def answer_request(proposal: str, node: Node, stage: int, request: Request) -> R
         Refused: The party does not answer this.
     """
     side = _open_side(proposal, node)
+    if side.key != _noise_key(side.policy, side.folder, side.party):  # its owner closed its jobs
+        forget_parties()
+        side = _open_side(proposal, node)
     if stage not in side.stages:
         numbers = ", ".join(map(str, side.stages)) or "none"
         raise Refused(Refusal.REQUEST, f"this party takes part in the stages {numbers} only.")
@@ -200,7 +203,7 @@ def _side(proposal: str, path: str, _mtime: int, _size: int, party: int) -> _Sid
     except UserError as error:
         raise _unusable_data() from error
     book.admit(admitted, str(budget.accounting))
-    key = NoiseKey.of_owner(folder, f"party {party}", policy.noise_seed)
+    key = _noise_key(policy, folder, party)
     raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
     ledger = Ledger(
         folder / "ledger.jsonl",
@@ -212,6 +215,10 @@ def _side(proposal: str, path: str, _mtime: int, _size: int, party: int) -> _Sid
         lifetime=WithinPlan(book, admitted),
     )
     return _Side(party, policy, folder, job, stages, records, key, key.fingerprint(*raw), ledger)
+
+
+def _noise_key(policy: PartyPolicy, folder: Path, party: int) -> NoiseKey:
+    return NoiseKey.of_owner(folder, f"party {party}", policy.noise_seed)
 
 
 @functools.lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ from fedsynth.methods.method import ExpectedAnswers, ExpectedSum, ServerContext
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
-from fedsynth.privacy.noise import NoiseKey, destroy_key
+from fedsynth.privacy.noise import NoiseKey, end_repetitions
 from fedsynth.privacy.secagg.protocol import COLLECT, UNMASK, added, secure_sum
 from fedsynth.storage.checkpoint import rounds
 from fedsynth.storage.run_directory import RunDirectory
@@ -207,6 +207,4 @@ def destroy_keys(job: Job) -> None:
     """Destroy the noise keys of a job that is complete, and remove its checkpoints."""
     parties = [job.party_folder(party) for party in range(job.scenario.parties)]
     for folder in (*parties, job.server_folder()):
-        destroy_key(folder)
-        for checkpoint in folder.rglob("*.checkpoint*"):
-            checkpoint.unlink(missing_ok=True)
+        end_repetitions(folder)

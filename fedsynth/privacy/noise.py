@@ -36,6 +36,7 @@ from fedsynth.privacy.rounded_gaussian import rounded_gaussian
 from fedsynth.storage.files import atomic_write
 
 FROM_SYSTEM = "operating system entropy"
+KEY_FILE = "noise.key"  # in the folder of its owner
 
 
 def _bytes_of(parts: tuple[object, ...]) -> bytes:
@@ -119,7 +120,7 @@ class NoiseKey:
         The key is on disk before any noise is drawn from it, readable by its owner alone."""
         if noise_seed is not None:
             return NoiseKey.from_seed(noise_seed, owner)
-        path = folder / "noise.key"
+        path = folder / KEY_FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
@@ -137,9 +138,19 @@ class NoiseKey:
 def destroy_key(folder: Path) -> None:
     """Overwrite and remove the key in `folder`, after the last release: the noise can then neither
     be subtracted nor drawn again."""
-    path = folder / "noise.key"
+    path = folder / KEY_FILE
     if path.exists():
         with open(path, "r+b", buffering=0) as file:
             file.write(os.urandom(32))
             os.fsync(file.fileno())
         path.unlink()
+
+
+def end_repetitions(folder: Path) -> None:
+    """Destroy the key in `folder`, and remove all checkpoints below it.
+
+    Noise of earlier releases can then neither be subtracted nor drawn again. A request that is
+    repeated counts as a new one: it is charged anew where its job's plan has room, else refused."""
+    destroy_key(folder)
+    for checkpoint in folder.rglob("*.checkpoint*"):
+        checkpoint.unlink(missing_ok=True)

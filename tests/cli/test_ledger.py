@@ -122,3 +122,29 @@ def test_what_is_no_ledger_is_one_message(tmp_path, capsys, command, content):
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert run(capsys, command, tmp_path / "absent")[0] == 2
+
+
+def test_closing_destroys_the_noise_key_and_nothing_else(path, capsys):
+    key = NoiseKey.of_owner(path.parent, "party 0", None)
+    (path.parent / "job").mkdir()
+    (path.parent / "job" / "loop.checkpoint").write_bytes(b"half of a job")
+    held = path.read_bytes()
+    code, out, _ = run(capsys, "close", path)
+    assert code == 0
+    assert "2 jobs are closed" in out
+    assert not (path.parent / "noise.key").exists()
+    assert not (path.parent / "job" / "loop.checkpoint").exists()
+    assert path.read_bytes() == held
+    assert NoiseKey.of_owner(path.parent, "party 0", None) != key
+    (path.parent / "noise.key").unlink()
+    code, _, err = run(capsys, "close", path)
+    assert code == 2
+    assert "no noise.key: its jobs are closed already" in err
+
+
+def test_what_is_no_ledger_is_not_closed(tmp_path, capsys):
+    NoiseKey.of_owner(tmp_path, "party 0", None)
+    (tmp_path / "ledger.jsonl").write_text("nonsense\n")
+    for path in (tmp_path / "ledger.jsonl", tmp_path / "gone.jsonl"):
+        assert run(capsys, "close", path)[0] == 2
+    assert (tmp_path / "noise.key").exists()

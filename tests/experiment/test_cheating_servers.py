@@ -16,6 +16,7 @@ import torch
 from cached import cleared
 from real_party import POLICY, RealParty, Reply, proposal
 
+from fedsynth.cli.ledger import main as ledger_command
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Release, Request
 from fedsynth.experiment import scenario
@@ -178,6 +179,26 @@ def test_jobs_that_a_server_drops_count_with_their_whole_plan(party: RealParty) 
     assert refusals == [Refusal.REQUEST] * admitted + [Refusal.BUDGET] * (20 - admitted)
     assert len((party.folder / "jobs.jsonl").read_text().splitlines()) == admitted
     assert not (party.folder / "ledger.jsonl").exists() or party.charged == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_closed_jobs_are_not_repeated(party: RealParty, restarted: bool) -> None:
+    """`fedsynth ledger close`: the noise of the first answer can be drawn no more, the same request
+    would exceed its job's plan, and another job is admitted as before."""
+    first = party.ask(proposal(), ASK)
+    assert bits(party.ask(proposal(), ASK).release) == bits(first.release)
+    charged = party.charged
+    assert ledger_command(["close", str(party.folder / "ledger.jsonl")]) == 0
+    assert not list(party.folder.rglob("*.checkpoint*"))
+    if restarted:
+        tiny.forget()
+    reply = party.ask(proposal(), ASK)
+    assert reply.release is None
+    assert reply.refusal is Refusal.BUDGET
+    assert party.charged == charged
+    another = party.ask(proposal(seed=1), ASK)
+    assert bits(another.release) != bits(first.release)
+    assert epsilon(total(party.charged), DELTA) <= 4
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import numpy as np
 from dp_accounting import DpEvent
 from scipy import stats
 
-from fedsynth.privacy.accounting.events import OnePartDpEvent, ParallelDpEvent
+from fedsynth.privacy.accounting.events import BallGaussianDpEvent, OnePartDpEvent, ParallelDpEvent
 
 Step = tuple[str, float, float, int]
-"""What happens to the record (removed, added, replaced), q, sigma, number of times."""
+"""What happens to the record (removed, added, replaced, replaced in a ball), q, sigma, times."""
 CELLS = 1 << 17
+IN_BALL = "replaced in a ball"
 
 
 def naive_epsilon(steps: Sequence[Step], delta: float, cells: int = CELLS) -> float:
@@ -64,6 +65,14 @@ def _losses(change: str, q: float, sigma: float) -> tuple[np.ndarray, np.ndarray
         return mass, log_one
     if change == "added":
         return rest, -log_one
+    if change == IN_BALL:
+        # Each outcome that removals make likelier, once as they do and once the other way round.
+        gained = log_one > 0
+        masses = [mass[gained], rest[gained]]
+        same = 1 - sum(float(half.sum()) for half in masses)
+        return np.array([*masses[0], *masses[1], same]), np.array(
+            [*log_one[gained], *-log_one[gained], 0.0]
+        )
     return mass, log_one - log_other
 
 
@@ -87,7 +96,7 @@ def _joined(steps: Iterable[Step]) -> list[Step]:
 
 def ways(event: DpEvent, relation: str) -> list[list[Step]]:
     """All ways of a record: lists of steps, one list per choice of parts before and after."""
-    parts = sorted({part for _, part in _leaves(event, (), 1) if part is not None})
+    parts = sorted({part for _, part, _ in _leaves(event, (), 1) if part is not None})
     found = []
     for before, after in product(parts or [None], repeat=2):
         if relation == "add_remove":
@@ -101,15 +110,16 @@ def ways(event: DpEvent, relation: str) -> list[list[Step]]:
 
 def _steps(event: DpEvent, moved: dict[Any, str], whole: str) -> list[Step]:
     steps = []
-    for (q, sigma, n), part in _leaves(event, (), 1):
+    for (q, sigma, n), part, ball in _leaves(event, (), 1):
         change = whole if part is None else moved.get(part)
         if change is not None:
-            steps.append((change, q, sigma, n))
+            steps.append((IN_BALL if ball and change == "replaced" else change, q, sigma, n))
     return steps
 
 
-def _leaves(event: DpEvent, part: tuple[Any, ...], n: int) -> list[tuple[Any, Any]]:
-    """The Gaussians of an event as (q, sigma, times), each with the part of the data it is on."""
+def _leaves(event: DpEvent, part: tuple[Any, ...], n: int) -> list[tuple[Any, Any, bool]]:
+    """The Gaussians of an event as (q, sigma, times), each with the part of the data it is on, and
+    whether its values lie in a ball."""
     where, found = part or None, []
     match event:
         case dp.SelfComposedDpEvent():
@@ -122,10 +132,12 @@ def _leaves(event: DpEvent, part: tuple[Any, ...], n: int) -> list[tuple[Any, An
             numbered = enumerate(event.events)
             found = [leaf for i, e in numbered for leaf in _leaves(e, ("parallel", i), n)]
         case dp.PoissonSampledDpEvent():
-            assert isinstance(event.event, dp.GaussianDpEvent)
-            found = [((event.sampling_probability, event.event.noise_multiplier, n), where)]
-        case dp.GaussianDpEvent():
-            found = [((1.0, event.noise_multiplier, n), where)]
+            assert isinstance(event.event, dp.GaussianDpEvent | BallGaussianDpEvent)
+            ball = isinstance(event.event, BallGaussianDpEvent)
+            found = [((event.sampling_probability, event.event.noise_multiplier, n), where, ball)]
+        case dp.GaussianDpEvent() | BallGaussianDpEvent():
+            ball = isinstance(event, BallGaussianDpEvent)
+            found = [((1.0, event.noise_multiplier, n), where, ball)]
         case _:
             assert isinstance(event, dp.NoOpDpEvent), f"no count by hand for {event}"
     return found

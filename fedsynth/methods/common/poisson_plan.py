@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from dp_accounting import DpEvent
@@ -24,6 +24,7 @@ def sampled_party_plan(
     bytes_up: int,
     bytes_down: int = 0,
     noise: float | None = None,
+    event: Callable[[float], DpEvent] = gaussian,
     views: Mapping[View, DpEvent] | None = None,
     cost: tuple[ComputeCost, ...] = (),
 ) -> PartyPlan:
@@ -37,6 +38,7 @@ def sampled_party_plan(
         bytes_up: Bytes that the party sends.
         bytes_down: Bytes that the party receives.
         noise: The noise multiplier; None: the smallest one within the budget.
+        event: The event of one mechanism for a noise multiplier.
         views: The event that each view can count, where it is not the same for all.
         cost: The work of the party.
     """
@@ -47,11 +49,12 @@ def sampled_party_plan(
         budget.delta,
         budget.accounting,
         relation=budget.relation,
+        event=event,
     )
     return PartyPlan(
         info.party,
         info.records,
-        event=repeated(poisson(sampling_rate, gaussian(sigma)), steps),
+        event=repeated(poisson(sampling_rate, event(sigma)), steps),
         sampling_rate=sampling_rate,
         steps=steps,
         noise_multiplier=sigma,
@@ -64,7 +67,8 @@ def sampled_party_plan(
 
 def step_event(party_plan: PartyPlan) -> DpEvent:
     """The event of one step of `sampled_party_plan`, as `Guard.reserve` needs it."""
-    return poisson(party_plan.sampling_rate, gaussian(party_plan.noise_multiplier))
+    steps: DpEvent = party_plan.event.event
+    return steps
 
 
 def class_rates(group: int, info: PartyInfo) -> dict[int, float]:

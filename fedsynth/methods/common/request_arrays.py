@@ -25,8 +25,8 @@ def earlier_set(data: DatasetInfo, request: Request) -> SyntheticSet | None:
     count, soft = labels.numel(), request.arrays.get("soft")
     pixels = torch.uint8 if request.arrays.get("images", labels).dtype == torch.uint8 else None
     like = {
-        "images": torch.empty((count, *data.shape), dtype=pixels, device="meta"),
         "labels": torch.empty(count, dtype=torch.int64, device="meta"),
+        "images": torch.empty((count, *data.shape), dtype=pixels, device="meta"),
     }
     if soft is not None:
         like["soft"] = torch.empty((count, data.classes), device="meta")

@@ -10,7 +10,8 @@ records are not sent. With one subset per party this is the federated algorithm 
 and a subset may be a user (unit "user").
 
 What it costs. All B gradients of a turn come from one critic, and any change of its subset may
-reverse all of them, so a turn is one Gaussian mechanism of multiplier sigma / sqrt(B). The schedule
+reverse all of them, so a turn is one Gaussian mechanism of multiplier sigma / sqrt(B), whatever the
+relation. A replaced record may change two subsets, and counts for the turns of both. The schedule
 is public, and turns are counted by it. The paper instead treats each single gradient as a mechanism
 of its own on a subset drawn afresh, and amplifies T B of them by K (`paper_event`): 9.99 at its
 settings. All gradients of a round share one draw, which makes that 330 (the view "joint order"),
@@ -47,7 +48,13 @@ from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.gan.critics import ProjectionCritic
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu, noise_multiplier
-from fedsynth.privacy.accounting.events import gaussian, poisson, repeated, without_replacement
+from fedsynth.privacy.accounting.events import (
+    gaussian,
+    gaussian_in_ball,
+    poisson,
+    repeated,
+    without_replacement,
+)
 
 WARM, TRAIN, VISIT = "warm", "train", "visit"  # kinds of requests
 LAPTOP = {
@@ -106,7 +113,7 @@ class GSWGAN(Method[GSWGANConfig]):
         self, cfg: GSWGANConfig, schedule: ParticipationSchedule, budget: Budget
     ) -> float:
         """The noise that the budget allows for the turns of the schedule."""
-        turns = schedule.most_turns(budget.unit)
+        turns = schedule.most_turns(budget.unit, budget.relation)
         if budget.accounting == self.paper_convention:
             gradients = cfg.steps * cfg.per_round * cfg.batch
             subsets = schedule.total_subsets
@@ -117,7 +124,7 @@ class GSWGAN(Method[GSWGANConfig]):
                 budget.accounting,
             )
             true_cost = repeated(gaussian(sigma / math.sqrt(cfg.batch)), turns)
-            true_epsilon = epsilon(true_cost, budget.delta, relation=budget.relation)
+            true_epsilon = epsilon(true_cost, budget.delta)
             raise UserError(
                 f"accounting=paper: by the published count epsilon={budget.epsilon:g} needs "
                 f"gs_wgan.noise={sigma:.4g}, but an observer of the schedule can count "
@@ -125,7 +132,8 @@ class GSWGAN(Method[GSWGANConfig]):
                 f"for the second. To run the published noise give gs_wgan.noise={sigma:.4g} and "
                 "the epsilon that it costs (both counts are printed); or leave accounting=pld."
             )
-        mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
+        # A replacement moves the values of a turn no further than a removal, but of more turns.
+        mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting)
         return math.sqrt(turns * cfg.batch) / mu
 
     def party(self, ctx: PartyContext[GSWGANConfig], request: Request) -> Release:
@@ -235,7 +243,7 @@ def _party_plan(
         noise_multiplier=multiplier,
         views={
             SERVER_VIEW: event,
-            JOINT_ORDER: repeated(poisson(q, gaussian(multiplier)), all_turns),
+            JOINT_ORDER: repeated(poisson(q, gaussian_in_ball(multiplier)), all_turns),
         },
         paper_event=repeated(one_gradient, all_turns * cfg.batch),
         bytes_up=turns * 4 * cfg.batch * math.prod(stage.data.shape),

@@ -16,11 +16,11 @@ from enum import StrEnum
 import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
-from fedsynth.privacy.accounting.events import composed, gaussian, repeated
+from fedsynth.privacy.accounting.events import composed, gaussian_in_ball, repeated
 from fedsynth.privacy.subsets import Subset
 
 
@@ -70,15 +70,21 @@ class ParticipationSchedule:
         """The privacy cost of a party's turns, each of them one Gaussian mechanism."""
         return composed(
             [
-                repeated(subset.event(gaussian(noise_multiplier), unit), times)
+                repeated(subset.event(gaussian_in_ball(noise_multiplier), unit), times)
                 for subset, times in sorted(self.turns[party].items(), key=lambda i: i[0].index)
             ]
         )
 
-    def most_turns(self, unit: Unit) -> int:
-        """The largest number of turns that touch one unit: a subset's, or a whole party's."""
-        over_subsets = sum if unit == Unit.USER else max
-        return max(over_subsets(counts.values()) for counts in self.turns.values() if counts)
+    def most_turns(self, unit: Unit, relation: str = Relation.ADD_REMOVE) -> int:
+        """The largest number of turns that touch one unit: a subset's, or a whole party's.
+
+        A record that is replaced by one of another subset touches the turns of both."""
+        found = []
+        for counts in self.turns.values():
+            turns = sorted(counts.values(), reverse=True)
+            touched = 2 if relation == Relation.REPLACE_ONE else 1
+            found.append(sum(turns if unit == Unit.USER else turns[:touched]))
+        return max(found)
 
 
 def make_schedule(

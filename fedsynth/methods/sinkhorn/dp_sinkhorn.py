@@ -7,7 +7,8 @@ vector, clipped to C, and Gaussian noise is added. The generator, which never le
 follows it. The loss is semi-debiased: the cost of transporting the images to themselves is
 subtracted, with part of them replaced by extra images, which depend on no record.
 
-Claim: any record may turn the whole vector round, so the noise is made for a sensitivity of 2 C.
+Claim: any record may turn the whole vector round, so the noise is made for a sensitivity of 2 C. A
+replaced record moves it no further (`events.gaussian_in_ball`).
 
 Departures from the paper: its program lets the number of records in the sample decide how many
 images are generated, which reveals that number; here it is always the same, and an empty sample
@@ -36,6 +37,7 @@ from fedsynth.methods.method import PartyContext
 from fedsynth.methods.sinkhorn.transport import PointCloud, transport_gradient
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
+from fedsynth.privacy.accounting.events import gaussian_in_ball
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
 
@@ -104,6 +106,7 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
             sampling_rate=cfg.sampling_rate(info),
             steps=cfg.steps,
             noise=cfg.noise,
+            event=gaussian_in_ball,
             bytes_up=set_bytes(stage, len(info.class_counts), cfg.spc),
             cost=(ComputeCost("train", COST_AS_CONVNET_WIDTH, images, cfg.steps),),
         )

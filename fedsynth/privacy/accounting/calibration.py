@@ -89,10 +89,11 @@ def poisson_gaussian_multiplier(
     accountant: str = Accounting.PLD,
     *,
     relation: str = Relation.ADD_REMOVE,
+    event: Callable[[float], DpEvent] = gaussian,
 ) -> float:
-    """Sigma for `steps` Gaussian mechanisms, each on its own Poisson sample of rate `q`."""
+    """Sigma for `steps` mechanisms of this event, each on its own Poisson sample of rate `q`."""
     return noise_multiplier(
-        lambda sigma: repeated(poisson(q, gaussian(sigma)), steps),
+        lambda sigma: repeated(poisson(q, event(sigma)), steps),
         epsilon,
         delta,
         accountant,

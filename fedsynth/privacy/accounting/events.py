@@ -24,8 +24,21 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError, unknown
 
+IN_BALL = "gaussian_in_ball"  # the type of `BallGaussianDpEvent` in ledgers
 Flat = Counter[str]
 """The number of times that each base event happened, by its canonical text."""
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class BallGaussianDpEvent(DpEvent):  # type: ignore[misc]
+    """A Gaussian mechanism whose values lie in one ball, whatever the records are.
+
+    Claim: any change of the records moves the values by at most the diameter of the ball, which
+    `noise_multiplier` is relative to. Under add/remove it is a Gaussian; a replaced record moves it
+    no further than a removed one, and changes both parts where records lie in parts.
+    """
+
+    noise_multiplier: float
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -60,6 +73,12 @@ class OnePartDpEvent(DpEvent):  # type: ignore[misc]
 def gaussian(sigma: float) -> DpEvent:
     """One Gaussian mechanism; `sigma` is the noise multiplier, 0 for no noise at all."""
     return dp.GaussianDpEvent(_number("noise multiplier sigma", sigma, 0.0, math.inf))
+
+
+def gaussian_in_ball(sigma: float) -> DpEvent:
+    """One Gaussian mechanism on values in a ball; `sigma` is relative to its diameter, which bounds
+    any change of the records: see `BallGaussianDpEvent`."""
+    return BallGaussianDpEvent(_number("noise multiplier sigma", sigma, 0.0, math.inf))
 
 
 def poisson(q: float, event: DpEvent) -> DpEvent:
@@ -129,7 +148,7 @@ def to_json(event: DpEvent) -> dict[str, Any]:
         UserError: The tree holds an event that no constructor of this module makes.
     """
     match event:
-        case dp.GaussianDpEvent():
+        case dp.GaussianDpEvent() | BallGaussianDpEvent():
             fields: dict[str, Any] = {"sigma": float(event.noise_multiplier)}
         case dp.PoissonSampledDpEvent():
             fields = {"q": float(event.sampling_probability), "event": to_json(event.event)}
@@ -155,6 +174,7 @@ def to_json(event: DpEvent) -> dict[str, Any]:
 
 _NAMES: Mapping[type, str] = {
     dp.GaussianDpEvent: "gaussian",
+    BallGaussianDpEvent: IN_BALL,
     dp.PoissonSampledDpEvent: "poisson",
     dp.SampledWithoutReplacementDpEvent: "without_replacement",
     dp.SelfComposedDpEvent: "repeated",
@@ -166,6 +186,7 @@ _NAMES: Mapping[type, str] = {
 }
 _FIELDS: Mapping[str, frozenset[str]] = {
     "gaussian": frozenset({"sigma"}),
+    IN_BALL: frozenset({"sigma"}),
     "poisson": frozenset({"q", "event"}),
     "without_replacement": frozenset({"records", "sample", "event"}),
     "repeated": frozenset({"times", "event"}),
@@ -198,6 +219,7 @@ def from_json(data: Mapping[str, Any]) -> DpEvent:
     inner = from_json(data["event"]) if "event" in data else nothing()
     build: Mapping[str, Callable[[], DpEvent]] = {
         "gaussian": lambda: gaussian(data["sigma"]),
+        IN_BALL: lambda: gaussian_in_ball(data["sigma"]),
         "poisson": lambda: poisson(data["q"], inner),
         "without_replacement": lambda: without_replacement(data["records"], data["sample"], inner),
         "repeated": lambda: repeated(inner, data["times"]),
@@ -262,6 +284,8 @@ def _words(event: DpEvent, n: int) -> str:
     times = "" if n == 1 else f"{n} x "
     if isinstance(event, dp.GaussianDpEvent):
         return f"{times}Gaussian(sigma={event.noise_multiplier:.4g})"
+    if isinstance(event, BallGaussianDpEvent):
+        return f"{times}Gaussian(sigma={event.noise_multiplier:.4g} of any change)"
     if isinstance(event, dp.NonPrivateDpEvent):
         return f"{times}disclosed without noise"
     if isinstance(event, ParallelDpEvent):
@@ -292,10 +316,12 @@ def _flatten_parallel(event: ParallelDpEvent) -> Flat:
     """Take common repetitions out of the branches; equal branches are one event.
 
     Branches keep their positions: part 0 with a large and part 1 with a small event differ from the
-    reverse.
+    reverse. Values in balls are an exception: a record that is replaced by one of another part
+    changes both branches, which costs more than a change of one.
     """
     branches = [flatten(e) for e in event.events]
-    if all(flat == branches[0] for flat in branches):
+    alike = all(flat == branches[0] for flat in branches)
+    if alike and (len(branches) < 2 or not any(IN_BALL in text for text in branches[0])):
         return branches[0] if branches else Counter()
     n = math.gcd(*(count for flat in branches for count in flat.values()))
     once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches]

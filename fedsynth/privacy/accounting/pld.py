@@ -13,10 +13,21 @@ divergence H_g(P, Q) = integral of max(p - g q, 0) is the largest. Products of d
 dominate adaptive compositions, so its PLD bounds every epsilon.
 Proof, for g >= 1 (for g < 1 exchange the two, as H_g(P, Q) = 1 - g + g H_{1/g}(Q, P)). Joining the
 common terms, H_g(P, Q) = q H_h(N(x), (1-b) N(0) + b N(x')) with h = g + (1-q)(g-1)/q and b = g/h.
-With x as origin this is a Gaussian against a mixture of Gaussians at distances |x| <= 1 and
-|x' - x| <= 2. Such a divergence is largest if all centres lie on one line at the largest distances
-(Choquette-Choo, Ganesh, Steinke, Thakurta 2024, Privacy Amplification for Matrix Mechanisms, on
-mixtures of Gaussians), which is x = 1, x' = -1.
+With x as origin this is a Gaussian against a mixture of Gaussians at u_1, u_2 with |u_1| <= 1 and
+|u_2| <= 2: the expectation of a convex function f of the likelihood ratio, the sum of
+w_i exp(y_i), where the y_i are jointly normal with covariances C_ij = u_i u_j (in units of sigma)
+and means -C_ii / 2. Its derivative in each C_ij is, up to a factor, the expectation of
+f'' w_i w_j exp(y_i + y_j), by the heat equation of normal densities (for i = j the means cancel the
+terms with f'). So it is largest where all C_ij are: on one line at the largest distances, which is
+x = 1, x' = -1.
+Values in a ball: where the sum is any function of the sample with values in a ball of diameter 1,
+replaced pairs have |x - x'| <= 1 too. The divergence above is convex in its second argument, so
+that H_h(N(x), (1-b) N(0) + b N(x')) <= H_h(N(1), N(0)): for g >= 1 no replaced pair exceeds the
+removed one with |x| = 1, for g < 1 none exceeds the added one. The larger of both, as a function of
+g, is the profile of one pair: on the half-line z > 1/2 taken twice, where the removed pair has
+P > Q, once the removed pair and once the added one, and P = Q elsewhere. This pair dominates all
+replacements, and its products their compositions, whose steps may be closest to a removal one time
+and to an addition another. Its density gives the Renyi divergence (`rdp`), its profile the PLD.
 Classes: a replaced record may have another class, and so another sampling rate of at most q.
 Drawing at a lower rate is drawing at q and then leaving the record out by a further coin, so that
 joint convexity leaves the worst case as it is.
@@ -34,12 +45,16 @@ from typing import Any
 
 import dp_accounting as dp
 import numpy as np
+from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as distributions
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.rdp import (
     CONVENTIONS,
+    POISSON_IN_BALL,
     WITHOUT_REPLACEMENT,
+    WITHOUT_REPLACEMENT_KIND,
     Sampled,
     renyi_epsilon,
 )
@@ -112,7 +127,8 @@ def _steps(way: Spending | Change) -> list[tuple[tuple[float, float], int]]:
         return [((1.0, sigma), n) for (_, _, sigma), n in way.sampled.items()]
     moved = way.removed.sampled + way.added.sampled
     return [((1.0, sigma), n) for (_, _, sigma), n in moved.items()] + [
-        ((2.0, sigma), n) for (_, _, sigma), n in way.replaced.sampled.items()
+        ((1.0 if kind == POISSON_IN_BALL else 2.0, sigma), n)
+        for (kind, _, sigma), n in way.replaced.sampled.items()
     ]
 
 
@@ -159,16 +175,32 @@ def _distributions(
 ) -> list[Any]:
     found = []
     for (kind, q, sigma), n in sorted(sampled):
-        if kind != "poisson":
+        if kind == WITHOUT_REPLACEMENT_KIND:
             raise UserError(WITHOUT_REPLACEMENT)
-        one = distributions.from_gaussian_mechanism(
-            standard_deviation=sigma,
-            value_discretization_interval=interval,
-            sampling_prob=q,
-            neighboring_relation=relation,
-        )
+        if kind == POISSON_IN_BALL and relation == dp.NeighboringRelation.REPLACE_ONE:
+            one = _in_ball(q, sigma, interval)
+        else:
+            one = distributions.from_gaussian_mechanism(
+                standard_deviation=sigma,
+                value_discretization_interval=interval,
+                sampling_prob=q,
+                neighboring_relation=relation,
+            )
         found.append(one.self_compose(n))
     return found
+
+
+def _in_ball(q: float, sigma: float, interval: float) -> Any:
+    """The PLD of a replacement where values lie in a ball, from the profile of its dominating pair,
+    by dp-accounting's pessimistic discretisation."""
+    removed = GaussianPrivacyLoss(sigma, sampling_prob=q, adjacency_type=AdjacencyType.REMOVE)
+    top = math.ceil(removed.connect_dots_bounds().epsilon_upper / interval)
+    epsilons = np.arange(top + 1) * interval
+    deltas = np.asarray(removed.get_delta_for_epsilon(epsilons))
+    mirrored = -np.expm1(-epsilons) + np.exp(-epsilons) * deltas  # of -epsilons
+    profile = np.concatenate([mirrored[:0:-1], deltas])
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -top, top, profile)
+    return distributions.PrivacyLossDistribution(pmf)
 
 
 def _unsampled(mu2: float, interval: float) -> list[Any]:

@@ -23,7 +23,9 @@ from scipy.special import gammaln, logsumexp
 
 from fedsynth.core.errors import UserError
 
-Sampled = tuple[str, float, float]  # poisson or without_replacement, rate, sigma inside the draw
+Sampled = tuple[str, float, float]  # kind, sampling rate, sigma inside the draw
+POISSON, WITHOUT_REPLACEMENT_KIND = "poisson", "without_replacement"
+POISSON_IN_BALL = "poisson_in_ball"  # of values that lie in a ball with or without any record
 MAX_REPLACED_ORDER = 256
 _TENTHS = tuple(1 + x / 10 for x in range(1, 100))
 
@@ -90,10 +92,7 @@ def renyi_epsilon(
         renyi = renyi + n * _sampled_renyi(kind, q, sigma, tuple(usable))
     for (kind, q, sigma), n in (replaced or {}).items():
         _check_kind(kind, convention)
-        by_kind = _replaced_renyi(q, sigma, tuple(usable))
-        if kind == "without_replacement":  # the bound of Theorem A.1 is for replace-one as it is
-            by_kind = _sampled_renyi(kind, q, sigma, tuple(usable))
-        renyi = renyi + n * by_kind
+        renyi = renyi + n * _replaced_by_kind(kind, q, sigma, tuple(usable))
     found = renyi + math.log(1 / delta) / (orders - 1)
     if convention.improved:
         found = found + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
@@ -117,21 +116,54 @@ def renyi_divergence(
         divergence += n * float(_sampled_renyi(kind, q, sigma, (order,))[0])
     for (kind, q, sigma), n in (replaced or {}).items():
         _check_kind(kind, usable)
-        bound = 2 * order / sigma**2
+        bound = (0.5 if kind == POISSON_IN_BALL else 2) * order / sigma**2
         if order <= MAX_REPLACED_ORDER:
-            bound = float(_replaced_renyi(q, sigma, (order,))[0])
+            bound = float(_replaced_by_kind(kind, q, sigma, (order,))[0])
         divergence += n * bound
     return divergence
 
 
 def _check_kind(kind: str, convention: Convention) -> None:
-    if kind == "without_replacement" and not convention.without_replacement:
+    if kind == WITHOUT_REPLACEMENT_KIND and not convention.without_replacement:
         raise UserError(WITHOUT_REPLACEMENT)
-    if kind == "poisson" and convention.without_replacement:
+    if kind != WITHOUT_REPLACEMENT_KIND and convention.without_replacement:
         raise UserError(
             "accountant=wor_bound counts without_replacement(...) events only; count Poisson "
             "sampling with accountant=pld or rdp."
         )
+
+
+def _replaced_by_kind(kind: str, q: float, sigma: float, orders: tuple[float, ...]) -> np.ndarray:
+    """Renyi divergence of a sampled mechanism at each order, when a record is replaced."""
+    if kind == WITHOUT_REPLACEMENT_KIND:  # the bound of Theorem A.1 is for replace-one as it is
+        return _sampled_renyi(kind, q, sigma, orders)
+    return (_ball_renyi if kind == POISSON_IN_BALL else _replaced_renyi)(q, sigma, orders)
+
+
+@lru_cache(maxsize=1024)
+def _ball_renyi(q: float, sigma: float, orders: tuple[float, ...]) -> np.ndarray:
+    """Renyi divergence at each order of the pair that dominates all replacements where values lie
+    in a ball (`accounting.pld`).
+
+    With L = 1 - q + q exp((2z - 1) / (2 sigma^2)), the likelihood ratio of a removal, its moment of
+    order a exceeds 1 by the integral of (L^a - 1)(1 - L^(1-a)) over z > 1/2 under N(0, sigma^2).
+    By trapezoids from z = 1/2, where the integrand and its slope vanish."""
+    array = np.asarray(orders, dtype=float)
+    unsampled = array / (2 * sigma**2)
+    if q >= 1 or sigma < 0.1:
+        return unsampled
+    step = min(sigma, sigma**2) / 16
+    found = np.empty_like(array)
+    for i, a in enumerate(array):
+        z = np.arange(0.5, a + 1 + 14 * sigma, step)[1:]
+        weight = -(z**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi)))
+        ratio = np.logaddexp(math.log1p(-q), math.log(q) + (2 * z - 1) / (2 * sigma**2))
+        with np.errstate(divide="ignore"):
+            rise = a * ratio + np.log(-np.expm1(-a * ratio))
+            fall = np.log(-np.expm1((1 - a) * ratio))
+        found[i] = np.logaddexp(0.0, logsumexp(weight + rise + fall)) / (a - 1)
+    divergence: np.ndarray = np.minimum(np.maximum(found, 0.0), unsampled)
+    return divergence
 
 
 @lru_cache(maxsize=1024)
@@ -182,7 +214,7 @@ def _log_moment_whole(kind: str, q: float, sigma: float, orders: np.ndarray) -> 
         k = j[: a + 1]
         terms = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1) + k * math.log(q)
         terms = terms + shift[: a + 1]
-        if kind == "poisson":
+        if kind != WITHOUT_REPLACEMENT_KIND:
             terms += (a - k) * math.log1p(-q) if q < 1 else np.where(k < a, -np.inf, 0.0)
         else:
             terms[0], terms[1] = 0.0, -np.inf

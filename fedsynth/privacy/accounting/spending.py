@@ -7,14 +7,16 @@ Replacing a record removes one and adds another (`changes`). Mechanisms on all r
 a part in which both lie, see the replacement; if they lie in different parts, the mechanisms on one
 part see a removal and those on the other an addition. Every event is stated for add/remove, with
 noise relative to the L2 bound on what one record moves. By the triangle inequality a replacement
-moves the same values by at most twice that.
+moves the same values by at most twice that; values that lie in a ball (`events.gaussian_in_ball`)
+it moves by at most the diameter, which is all that a removal may move them.
 
 Both functions leave out paths that surely cost no more than another one. For the cross terms this
 rests on the following: with the same q, sigma and number of steps, a removal from one part together
 with an addition to another one costs at most a replacement within one part. Step by step, both are
 the pair (1-q) N(0) + q N(x) and (1-q) N(0) + q N(x') of Gaussians with |x|, |x'| <= 1: orthogonal x
 and x' in the first case, opposite ones in the second, which dominate all others
-(proof: `accounting.pld`).
+(proof: `accounting.pld`). It does not hold for values in balls: there a change of two parts costs
+more than a change within one, and both kinds are counted.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import (
+    IN_BALL,
+    BallGaussianDpEvent,
     ParallelDpEvent,
     by_part,
     flatten,
@@ -38,7 +42,12 @@ from fedsynth.privacy.accounting.events import (
     to_text,
     unflatten,
 )
-from fedsynth.privacy.accounting.rdp import Sampled
+from fedsynth.privacy.accounting.rdp import (
+    POISSON,
+    POISSON_IN_BALL,
+    WITHOUT_REPLACEMENT_KIND,
+    Sampled,
+)
 
 NO_NOISE = 1e-6  # a multiplier below this counts as none: epsilon would exceed 1e11
 MAX_PATHS, MAX_CHANGES = 64, 512
@@ -51,23 +60,34 @@ class Spending:
     mu2: float = 0.0  # sum of 1/sigma^2 over all unsampled Gaussians
     sampled: Counter[Sampled] = field(default_factory=Counter)  # -> number of times
     disclosed: bool = False
+    ball2: float = 0.0  # the part of mu2 whose values lie in balls
 
     def __add__(self, other: Spending) -> Spending:
-        sampled = self.sampled + other.sampled
-        return Spending(self.mu2 + other.mu2, sampled, self.disclosed or other.disclosed)
+        sampled, disclosed = self.sampled + other.sampled, self.disclosed or other.disclosed
+        return Spending(self.mu2 + other.mu2, sampled, disclosed, self.ball2 + other.ball2)
+
+    @property
+    def free2(self) -> float:
+        """The part of mu2 whose values a replacement moves twice as far as a removal."""
+        return max(self.mu2 - self.ball2, 0.0)
+
+    @property
+    def in_balls(self) -> bool:
+        """True if the values of any mechanism lie in a ball."""
+        return self.ball2 > 0 or any(kind == POISSON_IN_BALL for kind, _, _ in self.sampled)
 
     def times(self, n: int) -> Spending:
         """The same `n` times."""
         if n == 0:
             return Spending()
         sampled = Counter({k: c * n for k, c in self.sampled.items()})
-        return Spending(self.mu2 * n, sampled, self.disclosed)
+        return Spending(self.mu2 * n, sampled, self.disclosed, self.ball2 * n)
 
     def within(self, other: Spending) -> bool:
         """True if this surely costs no more than `other`; compares one kind of sampling only."""
         if self.disclosed or other.disclosed:
             return other.disclosed
-        if self.mu2 > other.mu2:
+        if self.mu2 > other.mu2 or self.free2 > other.free2:
             return False
         if self.sampled <= other.sampled:
             return True
@@ -105,8 +125,10 @@ class Change:
 
     @property
     def mu2(self) -> float:
-        """The squared mu of all unsampled Gaussians: a replacement moves twice as far."""
-        return 4 * self.replaced.mu2 + self.removed.mu2 + self.added.mu2
+        """The squared mu of all unsampled Gaussians: a replacement moves twice as far, but for
+        values in balls."""
+        within = 4 * self.replaced.free2 + self.replaced.ball2
+        return within + self.removed.mu2 + self.added.mu2
 
     def within(self, other: Change) -> bool:
         """True if this surely costs no more than `other`."""
@@ -117,6 +139,8 @@ class Change:
         )
         if all(mine.within(theirs) for mine, theirs in pairs):
             return True
+        if self.removed.in_balls or self.added.in_balls:
+            return False
         ways = (self.replaced + self.removed, self.replaced + self.added)
         return all(way.within(other.replaced) for way in ways)
 
@@ -198,13 +222,15 @@ def _replaced(event: DpEvent) -> list[Change]:
 def _between(branches: Iterable[str]) -> list[Change]:
     """Replacements within each of these branches, and from each of them to each other one.
 
-    To or from a part without mechanisms costs less than within a branch."""
-    texts = sorted(set(branches))
+    To or from a part without mechanisms costs less than within a branch. From a branch to an equal
+    one costs less than within it, unless values lie in balls."""
+    found = Counter(branches)
+    texts = sorted(found)
     within = [change for text in texts for change in changes(text)]
     across = [
         Change(removed=a, added=b)
         for one, other in product(texts, texts)
-        if one != other
+        if one != other or (found[one] > 1 and IN_BALL in one)
         for a, b in product(spendings(one), spendings(other))
     ]
     return list(_worst([*within, *across], MAX_CHANGES))
@@ -229,19 +255,22 @@ def _base(event: DpEvent) -> list[Spending]:
         return [way for branch in event.events for way in spendings(to_text(branch))]
     if isinstance(event, dp.NonPrivateDpEvent):
         return [Spending(disclosed=True)]
-    if isinstance(event, dp.GaussianDpEvent):
+    if isinstance(event, dp.GaussianDpEvent | BallGaussianDpEvent):
         if event.noise_multiplier < NO_NOISE:
             return [Spending(disclosed=True)]
-        return [Spending(mu2=event.noise_multiplier**-2.0)]
+        mu2 = event.noise_multiplier**-2.0
+        return [Spending(mu2, ball2=mu2 if isinstance(event, BallGaussianDpEvent) else 0.0)]
     if isinstance(event, dp.PoissonSampledDpEvent):
-        kind, q = "poisson", float(event.sampling_probability)
+        kind, q = POISSON, float(event.sampling_probability)
     else:
-        kind, q = "without_replacement", event.sample_size / event.source_dataset_size
+        kind, q = WITHOUT_REPLACEMENT_KIND, event.sample_size / event.source_dataset_size
     return [_sampled(kind, q, way) for way in spendings(to_text(event.event))]
 
 
 def _sampled(kind: str, q: float, inner: Spending) -> Spending:
-    """Gaussians that share one sample are one Gaussian of the summed precision, then sampled."""
+    """Gaussians that share one sample are one Gaussian of the summed precision, then sampled.
+
+    Their values lie in a ball if all of them do, each in one of its own."""
     if inner.disclosed:
         return inner
     if inner.sampled:
@@ -250,4 +279,6 @@ def _sampled(kind: str, q: float, inner: Spending) -> Spending:
             "Gaussian mechanisms only. Multiply the two rates into one poisson(q, ...) if both "
             "draws are fresh and independent each time."
         )
+    if kind == POISSON and inner.mu2 and inner.ball2 == inner.mu2:
+        kind = POISSON_IN_BALL
     return Spending(sampled=Counter({(kind, q, inner.mu2**-0.5): 1}))

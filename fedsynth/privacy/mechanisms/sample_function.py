@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor
 
+from fedsynth.core.enums import Unit
 from fedsynth.data.records import Records
+from fedsynth.privacy.accounting.events import gaussian_in_ball, poisson
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.base import BoundedValues, SampledMechanism
 from fedsynth.privacy.noise import Streams
@@ -20,7 +23,9 @@ class SampleFunction(SampledMechanism):
     """Any function of a Poisson sample, clipped to `clip` in L2 as a whole: one tensor.
 
     Claim: one record more or less may change the result arbitrarily within a ball of radius
-    `clip`, so it moves by at most 2 clip.
+    `clip`, so it moves by at most 2 clip. So does a replaced record: the results for a sample with
+    the record, with its replacement and with neither lie in the same ball
+    (`events.gaussian_in_ball`).
     Assumption: none about `function`; a result that is not finite becomes zero.
     Consequence: the noise is twice that of a sum of rows clipped to `clip`.
 
@@ -34,6 +39,9 @@ class SampleFunction(SampledMechanism):
     function: Callable[[Tensor, Tensor], Tensor]
     shape: Sequence[int]
     clip: float
+
+    def unit_event(self, unit: Unit) -> DpEvent:
+        return poisson(self.sampling_rate, gaussian_in_ball(self.noise_multiplier))
 
     @property
     def sensitivity(self) -> float:

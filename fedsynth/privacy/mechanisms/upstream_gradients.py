@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedsynth.core.enums import Unit
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.accounting.events import gaussian_in_ball
 from fedsynth.privacy.clipping import clip_rows
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import Streams
@@ -25,9 +25,11 @@ class UpstreamGradients(Mechanism[PartyData, Records]):
     """Rows [images, ...] computed from one subset, each clipped to `clip` in L2: one tensor.
 
     Claim: any change of the subset may replace every row, so all rows together move by at most
-    2 clip sqrt(images). This holds under add/remove, under replace-one, and if all records of the
-    subset change. All rows are one Gaussian mechanism, charged to this subset (with unit "user" to
-    the whole party).
+    2 clip sqrt(images), because each lies in a ball of radius `clip` before and after the change.
+    This holds under add/remove, under replace-one, and if all records of the subset change, so that
+    a replacement within the subset costs no more than a removal, and one that moves a record to
+    another subset costs one change of each. All rows are one Gaussian mechanism, charged to this
+    subset (with unit "user" to the whole party).
     Assumption: `gradients` uses no records but those of `subset`. State that it keeps between
     calls, such as a critic, comes from this subset alone.
 
@@ -47,7 +49,7 @@ class UpstreamGradients(Mechanism[PartyData, Records]):
     clip: float
 
     def unit_event(self, unit: Unit) -> DpEvent:
-        return self.subset.event(gaussian(self.noise_multiplier), unit)
+        return self.subset.event(gaussian_in_ball(self.noise_multiplier), unit)
 
     def select(self, data: PartyData) -> Sealed[Records]:
         return self.subset.records(data)
