@@ -10,6 +10,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,6 @@ from real_party import RealParty, Reply, proposal
 
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Request
-from fedsynth.privacy import lifetime
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import read_entries, total
 from fedsynth.privacy.ledger_entry import CHARGE, signed_entry
@@ -30,6 +31,8 @@ from fedsynth.privacy.party_key import PartyKey
 ASK = Request("release", 0, scalars={"seed": 0})
 ELSEWHERE = 7  # a stage that does not exist: the job is admitted, and nothing is computed
 DELTA, LIFETIME = 1e-3, 4.0
+PATIENCE = 200.0  # seconds, for a machine that is busy with other things
+SUPPORT = Path(__file__).parents[1] / "support"
 TWO_SEEDS = (proposal(seed=0), proposal(seed=1))
 
 
@@ -151,31 +154,23 @@ def test_an_older_copy_of_ledger_and_head_makes_no_room_in_the_lifetime(party, r
 # Two processes and one book
 
 
-def in_another_process(work: Callable[[], None]) -> int:
-    """Start `work` in a process of its own: its number."""
-    number = os.fork()
-    if number == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return number
+def start(party: RealParty, begin: Path, end: str, seeds: range) -> subprocess.Popen[bytes]:
+    """A server in a process of its own, which proposes a job per seed once `begin` is there."""
+    script = SUPPORT / "proposing_server.py"
+    paths = os.pathsep.join([str(tiny.ROOT), str(SUPPORT)])
+    words = [str(party.folder), str(begin), end, *map(str, seeds)]
+    return subprocess.Popen(
+        [sys.executable, str(script), *words], env={**os.environ, "PYTHONPATH": paths}
+    )
 
 
-def ended(process: int) -> int:
-    """The exit code of a process; negative: the signal that killed it."""
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-
-def propose(party: RealParty, seeds: range, begin: Path) -> None:
-    """A server: proposes one job after another once the file `begin` is there."""
-    while not begin.exists():
-        time.sleep(0.001)
-    for seed in seeds:
-        reply = party.ask(proposal(seed=seed), ASK, stage=ELSEWHERE)
-        assert reply.refusal in (Refusal.REQUEST, Refusal.BUDGET)
+def begun_together(party: RealParty, begin: Path, servers: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until all of them are ready, and let them begin."""
+    end = time.monotonic() + PATIENCE
+    while len(list(party.folder.glob("ready-*"))) < len(servers):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    begin.touch()
 
 
 def admitted(party: RealParty) -> int:
@@ -192,51 +187,29 @@ def spend_all(party: RealParty, seeds: int) -> int:
 
 
 def test_two_servers_in_two_processes_share_one_lifetime(party: RealParty, tmp_path: Path) -> None:
-    alone = RealParty(tmp_path / "alone")
-    most = spend_all(alone, 8)
+    most = spend_all(RealParty(tmp_path / "alone"), 8)
     begin = tmp_path / "begin"
-    seeds = range(8), range(4, 12)
-    servers = [
-        in_another_process(lambda own=own: propose(party, own, begin))  # type: ignore[misc]
-        for own in seeds
-    ]
-    begin.touch()
-    assert [ended(server) for server in servers] == [0, 0]
+    servers = [start(party, begin, "whole", seeds) for seeds in (range(8), range(4, 12))]
+    begun_together(party, begin, servers)
+    assert [server.wait(PATIENCE) for server in servers] == [0, 0]
     assert admitted(party) == most
     assert spend_all(party, 12) == most
     assert epsilon(total(party.charged), DELTA) <= LIFETIME
 
 
-def killed_after_the_line(party: RealParty) -> None:
-    """kill -9 when the job is in the book, and before it is known to be admitted."""
-    lifetime.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
-    party.ask(TWO_SEEDS[0], ASK)
-
-
-def killed_within_the_line(party: RealParty) -> None:
-    """kill -9 when half of the job's line is written."""
-
-    def half(book: lifetime.LifetimeBook, _job: lifetime.AdmittedJob) -> None:
-        book._path.write_text('{"key": "half of a line')
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    lifetime.LifetimeBook._append = half  # type: ignore[method-assign]
-    party.ask(TWO_SEEDS[0], ASK)
-
-
-@pytest.mark.parametrize("killed", [killed_after_the_line, killed_within_the_line])
+@pytest.mark.parametrize("killed", ["after", "within"])
 def test_a_process_that_is_killed_leaves_the_book_to_the_other_one(party, tmp_path, killed) -> None:
-    """The lock is free again, a whole line counts, half a line does not."""
+    """kill -9 when the first job's line is in the book, or half of it: the lock is free again, a
+    whole line counts, half a line does not."""
     most = spend_all(RealParty(tmp_path / "alone"), 8)
-    process = in_another_process(lambda: killed(party))
-    assert ended(process) == -signal.SIGKILL
     begin = tmp_path / "begin"
     begin.touch()
-    server = in_another_process(lambda: propose(party, range(1, 8), begin))
-    assert ended(server) == 0
+    assert start(party, begin, killed, range(1)).wait(PATIENCE) == -signal.SIGKILL
+    for seed in range(1, 8):
+        reply = party.ask(proposal(seed=seed), ASK, stage=ELSEWHERE)
+        assert reply.refusal in (Refusal.REQUEST, Refusal.BUDGET)
     assert admitted(party) == most
-    whole = killed is killed_after_the_line
-    assert (party.ask(TWO_SEEDS[0], ASK).release is not None) == whole
+    assert (party.ask(TWO_SEEDS[0], ASK).release is not None) == (killed == "after")
     assert epsilon(total(party.charged), DELTA) <= LIFETIME
 
 

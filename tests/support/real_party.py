@@ -70,7 +70,9 @@ class RealParty:
         """Write the policy and start the app."""
         identify_process()
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "party.yaml").write_text(self.policy)
+        path = self.folder / "party.yaml"
+        if not path.exists():  # another process may be reading it
+            path.write_text(self.policy)
         self._app = make_client_app(answer_on_node)
 
     def ask(self, proposal: str | Mapping[str, Any], request: Request, stage: int = 0) -> Reply:
