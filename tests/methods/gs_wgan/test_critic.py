@@ -167,6 +167,6 @@ def test_images_of_another_shape_are_refused_before_anything_is_charged(job, sen
             del request.arrays[key]
         else:
             request.arrays[key] = torch.rand(sent)
-    with pytest.raises(UserError, match="must hold 'images-"):
+    with pytest.raises(UserError, match="needs the array 'images-"):
         ask(job, 0, request)
     assert not (job.party_folder(0) / "ledger.jsonl").exists()

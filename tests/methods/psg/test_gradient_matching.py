@@ -68,12 +68,11 @@ def test_other_classes_are_earlier_images_and_noise():
     stage = scenario_stages(scenario)[1]
     matched = MatchedImages(cfg, stage.data, stage.classes, ("key",))
     earlier = SyntheticSet(torch.rand(4, 1, 28, 28), torch.tensor([5, 5, 6, 6]))
-    known = {"images": earlier.images, "labels": earlier.labels}
-    others = other_classes(cfg, stage.data, matched, known)
+    others = other_classes(cfg, stage.data, matched, earlier)
     assert torch.equal(others.images[:4], earlier.images)
     future = sorted(set(range(10)) - {5, 6} - set(stage.classes))
     assert others.labels[4:].tolist() == [c for c in future for _ in range(3)]
     noise = Normalizer.standard(stage.data).to_network(others.images[4:])
     assert noise.std().item() == pytest.approx(0.5, rel=0.1)
     own = dataclasses.replace(cfg, inner_set="own")
-    assert other_classes(own, stage.data, matched, known) is None
+    assert other_classes(own, stage.data, matched, earlier) is None

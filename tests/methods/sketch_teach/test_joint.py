@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,18 @@ import tiny_runs as tiny
 import torch
 from guarded import guard
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, Refused, UserError
 from fedsynth.core.messages import Request
-from fedsynth.core.types import PartyInfo
+from fedsynth.core.types import DatasetInfo, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.registry import method
-from fedsynth.methods.sketch_teach.config import SketchTeachConfig
-from fedsynth.methods.sketch_teach.joint import _rows, features_digest, store_features
+from fedsynth.methods.sketch_teach.joint import (
+    SketchTeachJointConfig,
+    _rows,
+    features_digest,
+    store_features,
+)
 from fedsynth.privacy.party_data import PartyData
 from tests.methods.sketch_teach.test_linear_teacher import feature_map
 
@@ -29,28 +34,65 @@ def party_data(path: Path) -> PartyData:
     return PartyData(Records(images, torch.arange(6) % 3), info, work_dir=path, fingerprint="x")
 
 
+CFG = SketchTeachJointConfig(width=4)
+STAGE = Stage(
+    DatasetInfo("tiny", (1, 28, 28), 3, (0.5,), (0.5,)),
+    0,
+    1,
+    (PartyInfo(0, 6, {0: 2, 1: 2, 2: 2}),),
+    (0, 1, 2),
+    (0, 1, 2),
+)
+
+
+def teach(digest: str, arrays: Mapping[str, torch.Tensor] | None = None) -> Request:
+    sent = {"weights": torch.zeros(3, 4), **(arrays or {})}
+    return Request("teach", 1, arrays=sent, scalars={"features": digest})
+
+
 def test_a_party_stores_features_under_their_digest_and_refuses_unknown_ones(
     tmp_path: Path,
 ) -> None:
     features, _ = feature_map()
     arrays = {**features.arrays(), "order": torch.tensor([2, 0, 1])}
     digest, party = features_digest(arrays), party_data(tmp_path)
-    cfg = SketchTeachConfig(width=4)
-    compute = party.records.map
-    with pytest.raises(UserError, match="does not have the features"):
-        compute(lambda records: _rows(cfg, party, digest, CPU, records))
-    store_features(party, Request("teach", 2, arrays={"weights": torch.zeros(3, 4)}))
-    assert not list(tmp_path.iterdir())
+    for unknown in (digest, "../../elsewhere", ""):
+        with pytest.raises(Refused, match="features that this party does not have"):
+            store_features(party, CFG, STAGE, teach(unknown))
     other = {**arrays, "centre": arrays["centre"] + 1}
-    store_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **other}))
-    with pytest.raises(UserError, match="does not have the features"):
-        compute(lambda records: _rows(cfg, party, digest, CPU, records))
-    store_features(party, Request("teach", 1, arrays={"weights": torch.zeros(3, 4), **arrays}))
+    with pytest.raises(Refused, match="by a digest that is not theirs"):
+        store_features(party, CFG, STAGE, teach(digest, other))
+    assert not list(tmp_path.iterdir())
+    store_features(party, CFG, STAGE, teach(digest, arrays))
+    assert store_features(party, CFG, STAGE, teach(digest)) == digest
     seen: list[tuple[Records, tuple[torch.Tensor, torch.Tensor]]] = []
-    compute(lambda records: seen.append((records, _rows(cfg, party, digest, CPU, records))))
+    party.records.map(
+        lambda records: seen.append((records, _rows(CFG, party, digest, CPU, records)))
+    )
     records, (rows, places) = seen[0]
     assert torch.equal(rows, features(records.pixels()))
     assert places.tolist() == [1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"order": torch.tensor([2, 0, 0])},
+        {"order": torch.tensor([2, 0, 7])},
+        {"order": torch.tensor([2, 0])},
+        {"scales": torch.ones(3)},
+        {"centre": torch.full((801,), torch.nan)},
+        {"extra": torch.ones(3)},
+    ],
+    ids=str,
+)
+def test_features_of_another_form_are_refused_and_not_stored(tmp_path: Path, change: dict) -> None:
+    arrays = {**feature_map()[0].arrays(), "order": torch.tensor([2, 0, 1]), **change}
+    request = teach(features_digest(arrays), arrays)
+    with pytest.raises(Refused) as caught:
+        store_features(party_data(tmp_path), CFG, STAGE, request)
+    assert caught.value.code is Refusal.REQUEST
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["common", "spreads"])

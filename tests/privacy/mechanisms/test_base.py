@@ -11,7 +11,7 @@ from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.events import gaussian, poisson
+from fedsynth.privacy.accounting.events import gaussian, gaussian_in_ball, poisson
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum, SecondMoments
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
@@ -37,7 +37,8 @@ OF_RECORDS = [
 @pytest.mark.parametrize("mechanism", OF_RECORDS, ids=lambda m: type(m).__name__)
 def test_a_sum_over_records_bounds_no_user(mechanism):
     sampled = isinstance(mechanism, (RecordSum, ClassSums, ClippedGradientSum, SampleFunction))
-    expected = poisson(0.5, gaussian(2.0)) if sampled else gaussian(2.0)
+    one = gaussian_in_ball(2.0) if isinstance(mechanism, SampleFunction) else gaussian(2.0)
+    expected = poisson(0.5, one) if sampled else one
     assert mechanism.event(Unit.RECORD) == expected
     with pytest.raises(UserError, match=f"unit=user: {type(mechanism).__name__} bounds what one"):
         mechanism.event(Unit.USER)
@@ -47,8 +48,8 @@ def test_gradients_of_a_subset_bound_a_user_who_pays_for_the_whole_party():
     mechanism = UpstreamGradients(
         noise_multiplier=2.0, gradients=max, shape=[2, 3], subset=Subset("cut", 1, 4), clip=1.0
     )
-    assert mechanism.event(Unit.USER) == gaussian(2.0)
-    assert mechanism.event(Unit.RECORD) == mechanism.subset.event(gaussian(2.0), "record")
+    assert mechanism.event(Unit.USER) == gaussian_in_ball(2.0)
+    assert mechanism.event(Unit.RECORD) == mechanism.subset.event(gaussian_in_ball(2.0), "record")
 
 
 def test_the_guard_of_a_user_charges_nothing_for_a_mechanism_of_records(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedsynth.core.types import Budget
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.events import gaussian, poisson, to_json
+from fedsynth.privacy.accounting.events import gaussian_in_ball, poisson, to_json
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
@@ -116,7 +116,7 @@ def test_it_is_paid_before_it_is_computed(tmp_path):
 
     def look(*_: torch.Tensor) -> torch.Tensor:
         (entry,) = read_entries(tmp_path / "ledger.jsonl")
-        assert entry.event == to_json(poisson(1.0, gaussian(2.0)))
+        assert entry.event == to_json(poisson(1.0, gaussian_in_ball(2.0)))
         return torch.zeros(3)
 
     applied(mine, held, look, **WHOLE)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.events import from_json, gaussian, one_part
+from fedsynth.privacy.accounting.events import from_json, gaussian, gaussian_in_ball, one_part
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
 from fedsynth.privacy.mechanisms.upstream_gradients import UpstreamGradients
 from fedsynth.privacy.subsets import Subset
@@ -61,7 +61,7 @@ def test_rows_are_clipped_one_by_one_and_never_move_further_than_promised(
 
 
 @pytest.mark.parametrize(("unit", "event"), [
-    ("record", one_part("cut", 2, 5, gaussian(7.0))), ("user", gaussian(7.0)),
+    ("record", one_part("cut", 2, 5, gaussian_in_ball(7.0))), ("user", gaussian_in_ball(7.0)),
 ])  # fmt: skip
 def test_a_record_is_charged_its_part_and_a_user_the_whole(tmp_path, unit, event):
     budget = Budget(float("inf"), 1e-5, unit=unit)
