@@ -176,12 +176,7 @@ def spendings(text: str) -> tuple[Spending, ...]:
 def changes(text: str) -> tuple[Change, ...]:
     """All ways in which a replaced record meets an event, without those surely not the worst.
 
-    Args:
-        text: The `key` of an event.
-
-    Raises:
-        UserError: The event cannot be counted.
-    """
+    Argument and errors are those of `spendings`."""
     return _ways(text, Change(), whole=_replaced, parts=_between, most=MAX_CHANGES)
 
 
