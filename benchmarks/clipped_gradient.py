@@ -1,6 +1,7 @@
 """Speed and correctness of the clipped gradient sum, compared with Opacus in one run.
 
     python benchmarks/clipped_gradient.py [--widths 32 64 128] [--repeats 7] [--clock wall|cpu]
+    python benchmarks/clipped_gradient.py --network opacus_cnn --batch 512 [...]
 
 Each implementation runs in its own fresh process with one thread and its own memory settings.
 Repetitions alternate between the implementations and medians are compared, so that a busy machine
@@ -10,6 +11,7 @@ slows all of them alike. Errors are relative, against one record at a time in fl
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import resource
 import statistics
@@ -20,7 +22,7 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BATCH, CLIP = 256, 0.1
+CLIP = 0.1
 CHECKED = 16  # records; with many, one of them soon sits on a kink of the loss to rounding
 OURS32, OURS16 = "fedsynth float32", "fedsynth bfloat16"
 HOOKS, HOOKS_TUNED, GHOST = "Opacus", "Opacus, malloc tuned", "Opacus ghost clipping, malloc tuned"
@@ -37,25 +39,27 @@ TARGETS = (  # at width, contestant, rival, how many times faster at least
 )
 
 
-def contestant(name: str, width: int) -> None:
+def contestant(name: str, network: str, width: int, batch: int) -> None:
     """Be one contestant: one gradient and its times for every line on stdin."""
     sys.path.insert(0, str(ROOT))
     import torch
 
-    from fedsynth.core.randomness import torch_generator
+    from fedsynth.core.randomness import default_seed, torch_generator
     from fedsynth.engine.process_setup import pin_threads, prepare_worker
-    from fedsynth.nn.classifiers.convnet import make_convnet
+    from fedsynth.nn.classifiers.registry import classifier
 
     if name == HOOKS:
         pin_threads(1)
     else:
         prepare_worker()
     warnings.simplefilter("ignore")  # Opacus's hooks make torch warn at every step
-    model, reference = (make_convnet(width, (1, 28, 28), 10, "benchmark") for _ in range(2))
+    with default_seed("benchmark"):
+        model = classifier(network, (1, 28, 28), 10, width)
+    reference = copy.deepcopy(model)
     generator = torch_generator("benchmark", "data")
-    images = torch.randn(BATCH, 1, 28, 28, generator=generator)
-    labels = torch.randint(0, 10, (BATCH,), generator=generator)
-    step = _step(name, model)
+    images = torch.randn(batch, 1, 28, 28, generator=generator)
+    labels = torch.randint(0, 10, (batch,), generator=generator)
+    step = _step(name, model, batch)
     few = images[:CHECKED], labels[:CHECKED]
     found = torch.cat([part.double().flatten() for part in step(*few)])
     expected = _naive(reference, *few, clip="no privacy" not in name)
@@ -70,7 +74,7 @@ def contestant(name: str, width: int) -> None:
         print(wall, cpu, peak / 1024, flush=True)
 
 
-def _step(name: str, model):
+def _step(name: str, model, batch: int):
     import torch
     import torch.nn.functional as F
 
@@ -85,10 +89,10 @@ def _step(name: str, model):
         return lambda x, y: torch.autograd.grad(F.cross_entropy(model(x), y), weights)
     if name == PLAIN_OURS:
         return lambda x, y: loss_and_gradients(model, x, y)[1]
-    return _opacus_ghost(model) if name == GHOST else _opacus_hooks(model)
+    return (_opacus_ghost if name == GHOST else _opacus_hooks)(model, batch)
 
 
-def _opacus_hooks(model):
+def _opacus_hooks(model, batch: int):
     import torch
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -96,7 +100,7 @@ def _opacus_hooks(model):
     hooked = GradSampleModule(model)
     optimizer = DPOptimizer(
         torch.optim.SGD(hooked.parameters(), lr=0.1),
-        noise_multiplier=0.0, max_grad_norm=CLIP, expected_batch_size=BATCH,
+        noise_multiplier=0.0, max_grad_norm=CLIP, expected_batch_size=batch,
     )  # fmt: skip
     criterion = torch.nn.CrossEntropyLoss()
 
@@ -113,7 +117,7 @@ def _opacus_step(hooked, optimizer, criterion, accumulate):
     return step
 
 
-def _opacus_ghost(model):
+def _opacus_ghost(model, batch: int):
     import torch
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
@@ -124,7 +128,7 @@ def _opacus_ghost(model):
     )
     optimizer = DPOptimizerFastGradientClipping(
         torch.optim.SGD(hooked.parameters(), lr=0.1),
-        noise_multiplier=0.0, max_grad_norm=CLIP, expected_batch_size=BATCH,
+        noise_multiplier=0.0, max_grad_norm=CLIP, expected_batch_size=batch,
     )  # fmt: skip
     criterion = DPLossFastGradientClipping(
         hooked, optimizer, torch.nn.CrossEntropyLoss(), loss_reduction="mean"
@@ -150,8 +154,9 @@ def _naive(model, images, labels, clip: bool):
 class Runner:
     """A contestant's process, asked for one repetition at a time."""
 
-    def __init__(self, name: str, width: int) -> None:
+    def __init__(self, name: str, network: str, width: int, batch: int) -> None:
         command = [sys.executable, __file__, "--contestant", name, "--widths", str(width)]
+        command += ["--network", network, "--batch", str(batch)]
         environment = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -178,8 +183,8 @@ class Runner:
         return line.split()
 
 
-def measure(width: int, repeats: int) -> dict[str, Runner]:
-    runners = {name: Runner(name, width) for name in CONTESTANTS}
+def measure(network: str, width: int, batch: int, repeats: int) -> dict[str, Runner]:
+    runners = {name: Runner(name, network, width, batch) for name in CONTESTANTS}
     for _ in range(repeats):
         for runner in runners.values():
             runner.repeat()
@@ -188,9 +193,9 @@ def measure(width: int, repeats: int) -> dict[str, Runner]:
     return runners
 
 
-def report(width: int, runners: dict[str, Runner], clock: str) -> bool:
+def report(title: str, width: int, runners: dict[str, Runner], clock: str) -> bool:
     times = {name: statistics.median(getattr(r, clock)) for name, r in runners.items()}
-    print(f"\nwidth {width}, batch {BATCH}, one thread, median {clock} time")
+    print(f"\n{title}, one thread, median {clock} time")
     print(f"{'':44}{'ms':>8}{'error':>10}{'MB':>7}{'x Opacus':>10}{'x tuned':>9}{'x plain':>9}")
     for name, runner in runners.items():
         ratios = [times[rival] / times[name] for rival in (HOOKS, HOOKS_TUNED, PLAIN)]
@@ -209,14 +214,20 @@ def report(width: int, runners: dict[str, Runner], clock: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128])
+    parser.add_argument("--network", choices=("convnet", "opacus_cnn"), default="convnet")
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contestant:
-        contestant(options.contestant, options.widths[0])
+        contestant(options.contestant, options.network, options.widths[0], options.batch)
         return
-    held = [report(w, measure(w, options.repeats), options.clock) for w in options.widths]
+    held = []
+    for width in options.widths if options.network == "convnet" else [0]:
+        runners = measure(options.network, width, options.batch, options.repeats)
+        what = f"width {width}" if width else options.network
+        held.append(report(f"{what}, batch {options.batch}", width, runners, options.clock))
     raise SystemExit(0 if all(held) else 1)
 
 
