@@ -189,7 +189,7 @@ def listing(out: Path) -> str:
         rows.append(
             (
                 each.name,
-                f"{each.source}, table {each.table}",
+                each.rows[0].place,
                 each.title,
                 str(len(each.runs)),
                 f"{done} of {len(cells)}",

@@ -44,7 +44,7 @@ def table_page(recipe: Recipe, cells: Sequence[Coverage]) -> str:
     """The page of one table."""
     counts = _counts(cells)
     lines = [
-        f"# {recipe.source}, table {recipe.table}: {recipe.title}",
+        f"# {recipe.rows[0].place}: {recipe.title}",
         "",
         f"`fedsynth reproduce {recipe.name}` makes this page. {_sentence(counts, len(cells))}",
         "",
