@@ -1,116 +1,205 @@
 """Audits of all mechanisms and all methods at small size, as one table.
 
     python benchmarks/audit.py FOLDER [NAME ...]
+    python benchmarks/audit.py FOLDER --table
 
-An audit whose JSON file is in FOLDER is not run again. The table is written to FOLDER/README.md.
+An audit whose JSON file is in FOLDER is not run again, so that a run that was stopped goes on where
+it was. The table is written to FOLDER/README.md; the rows that reports and certificates show go to
+`fedsynth/privacy/stored_audits.json`. FOLDER/commit names the commit of the code that was attacked.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsynth.cli.audit import main as audit
+from fedsynth.core.plan import readable_view
 from fedsynth.core.text import epsilon_text, markdown_table
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.auditing.cases import MECHANISMS
+from fedsynth.privacy.stored_audits import STORED, StoredAudit
 
 EPSILON = 10
-MECHANISM_RUNS, METHOD_RUNS = 6000, 200
-SLOW = ("g_pate", "datalens", "gs_wgan", "pate_gan", "dp_sinkhorn", "dp_kernel")
-FEWER_RUNS = 40
+COMMAND = "python benchmarks/audit.py results/audit"
+MECHANISM, REPLACED, MANY, SOME, FEW = 6000, 2000, 600, 120, 40  # runs in each world
+RUNS = {
+    **dict.fromkeys(("dp_hp", "dp_merf", "dp_merf_joint", "dp_ntk", "dpmix", "ldpdc"), MANY),
+    **dict.fromkeys(
+        ("gs_wgan", "ndpdc_joint", "psg_joint", "psg_prior", "sketch_teach", "sketch_teach_joint"),
+        FEW,
+    ),
+}
+# Claims beside that of one added record towards the first observer: settings, runs.
+OTHERS: dict[str, tuple[tuple[str, tuple[str, ...], int], ...]] = {
+    "dp_merf_joint": (
+        ("distributed", ("dp_merf_joint.noise_at=distributed", "parties=3"), MANY),
+        ("aggregate", ("dp_merf_joint.noise_at=aggregate",), MANY),
+        ("hidden", ("dp_merf_joint.noise_at=distributed", "parties=3", "joins=hidden"), MANY),
+        ("replaced", ("relation=replace_one",), MANY),
+    ),
+    "dp_sgd": (("replaced", ("relation=replace_one",), SOME),),
+    "dpmix": (("replaced", ("relation=replace_one",), SOME),),
+    "datalens": (("user", ("unit=user", "joins=hidden"), SOME),),
+    "gs_wgan": (("user", ("unit=user", "joins=hidden"), FEW),),
+}
+REASONS = Path(__file__).with_name("audit_reasons.md")
 
 HEAD = """\
 # Audits
 
 Lower bounds on epsilon by attack (`docs/guides/audit.md`), all at epsilon {epsilon}, delta 1e-5,
-unit record, relation add_remove, noise_seed 1; both tables by `python benchmarks/audit.py
-results/audit` at commit {commit}. Bounds hold with the confidence of their row, and the rows of one
-mechanism or method together with 95%.
+noise_seed 1, unit record and relation add_remove unless the row says otherwise; all tables by
+`{command}` at commit {commit}, on 2 CPU cores ({seconds} s of processor time). Bounds
+hold with the confidence of their row, and the rows of one audit together with 95%.
 
 "Audited" is the bound for events of the charged form, "any" the one by the (epsilon, delta)
 definition alone; "reached" is audited over theoretical mu, which exists where no records are
 sampled. "Canary" is how far the canary moves the values in deviations of the claimed noise, over
-the theoretical mu: what an attack with unlimited runs would reach. Few runs make a bound low: with
-200 runs per world at most about 80% of mu can be proven, with 40 about half.
+the theoretical mu: what an attack with unlimited runs would reach. "Power" is the share of audits
+on resampled scores that contradict the claim. Few runs make a bound low: with {few} runs per world
+at most about half of mu can be proven, with {some} about 70%.
 
 """
 
-WEAK = """
-## Weak attacks
 
-A canary's share far below 100% is a weak audit, not a private method. The sensitivity of methods
-that clip whatever teachers or critics of a subset say (datalens, g_pate, pate_gan, gs_wgan) or a
-function of the whole sample (dp_kernel, dp_sinkhorn) is a worst case that no record at this size
-reaches; dp_hp's bound is that of an image that no real number of features attains. The mechanisms
-behind all of them are audited above with canaries that do reach their sensitivity.
+@dataclass(frozen=True)
+class Planned:
+    """One call of `fedsynth audit`."""
 
-Not audited: the unit "user", colluding parties, and accuracy-based selection of settings.
-"""
+    kind: str
+    name: str
+    variant: str
+    words: tuple[str, ...]
+    runs: int
+
+    @property
+    def file(self) -> str:
+        """The name of its result."""
+        return f"{'-'.join(filter(None, (self.kind, self.name, self.variant)))}.json"
+
+
+def planned() -> Iterator[Planned]:
+    """All audits, the cheap ones first."""
+    private = sorted(name for name, some in all_methods().items() if some.private)
+    for runs in (MANY, SOME, FEW):
+        for name in private:
+            if RUNS.get(name, SOME) == runs:
+                yield Planned("method", name, "", (), runs)
+    for name, variants in OTHERS.items():
+        for variant, words, runs in variants:
+            yield Planned("method", name, variant, words, runs)
+    for name in MECHANISMS:
+        yield Planned("mechanism", name, "", (), MECHANISM)
+        yield Planned("mechanism", name, "replaced", ("relation=replace_one",), REPLACED)
 
 
 def run(folder: Path, names: list[str]) -> None:
     """Run the audits that are missing."""
-    for name in MECHANISMS:
-        _audit(folder, "mechanism", name, MECHANISM_RUNS, names)
-    private = [name for name, some in all_methods().items() if some.private]
-    for name in sorted(private, key=lambda name: name in SLOW):
-        _audit(folder, "method", name, FEWER_RUNS if name in SLOW else METHOD_RUNS, names)
+    for one in planned():
+        path = folder / one.file
+        if path.exists() or (names and one.name not in names):
+            continue
+        start = time.process_time()
+        claim = (f"{one.kind}={one.name}", f"epsilon={EPSILON}", f"runs={one.runs}")
+        audit([*claim, *one.words, "noise_seed=1", f"out={path}"])
+        with (folder / "seconds").open("a") as file:
+            file.write(f"{one.file} {time.process_time() - start:.1f}\n")
 
 
-def _audit(folder: Path, kind: str, name: str, runs: int, names: list[str]) -> None:
-    path = folder / f"{kind}-{name}.json"
-    if not path.exists() and (not names or name in names):
-        audit(
-            [f"{kind}={name}", f"epsilon={EPSILON}", f"runs={runs}", "noise_seed=1", f"out={path}"]
-        )
+def results(folder: Path, kind: str) -> list[tuple[Planned, dict[str, Any]]]:
+    """The findings of mechanisms, or of methods, with the call that made them."""
+    found = []
+    for one in sorted(planned(), key=lambda one: (one.name, one.variant)):
+        if one.kind == kind and (folder / one.file).exists():
+            content = json.loads((folder / one.file).read_text())
+            found += [(one, finding) for finding in content["findings"]]
+    return found
 
 
 def table(folder: Path, kind: str) -> str:
     """The findings of mechanisms, or of methods."""
-    rows = []
-    for path in sorted(folder.glob(f"{kind}-*.json")):
-        rows += [_row(finding) for finding in json.loads(path.read_text())["findings"]]
-    headings = ("audited", "attack", "runs", "claimed", "audited", "theoretical", "any", "reached")
-    return markdown_table((*headings, "canary", "confidence", "contradicted"), rows)
+    headings = (
+        *("audited", "attack", "unit, relation", "seen by", "runs", "claimed", "audited"),
+        *("theoretical", "any", "reached", "canary", "confidence", "power", "contradicted"),
+    )
+    return markdown_table(headings, [_row(*result) for result in results(folder, kind)])
+
+
+def canaries(folder: Path) -> str:
+    """The records by which the worlds of each method differ."""
+    rows = {(one.file, f["canary"]): (one, f) for one, f in results(folder, "method")}
+    lines = [
+        (one.name, one.variant or "–", " ".join(one.words) or "–", f["canary"])
+        for one, f in rows.values()
+    ]
+    return markdown_table(("method", "audit", "words", "worlds differ by"), lines)
 
 
 def missing(folder: Path) -> str:
-    """A sentence on the methods whose audit has not been run; empty if there is none."""
-    private = (name for name, some in all_methods().items() if some.private)
-    names = [name for name in sorted(private) if not (folder / f"method-{name}.json").exists()]
-    return f"\nNot run yet, minutes to an hour each: {', '.join(names)}.\n" if names else ""
+    """A sentence on the audits that have not been run; empty if there is none."""
+    names = [one.file.removesuffix(".json") for one in planned()]
+    names = [name for name in names if not (folder / f"{name}.json").exists()]
+    return f"\nNot run yet: {', '.join(names)}.\n" if names else ""
 
 
-def _row(finding: dict[str, Any]) -> list[str]:
-    share = "–"
-    if finding["theoretical_mu"] and finding["canary_mu"] is not None:
-        share = f"{finding['canary_mu'] / finding['theoretical_mu']:.1%}"
+def _row(one: Planned, finding: dict[str, Any]) -> list[str]:
+    audit = StoredAudit.of(one.kind, finding)
     reached = "–" if finding["reached"] is None else f"{finding['reached']:.1%}"
-    keys = ("claimed_epsilon", "audited_epsilon", "theoretical_epsilon", "audited_epsilon_any")
+    name = finding["name"] if one.kind == "mechanism" else f"{one.name} {one.variant}".strip()
+    values = (audit.claimed_epsilon, audit.audited_epsilon, audit.theoretical_epsilon)
     return [
-        finding["name"],
-        finding["attack"],
-        str(finding["runs"]),
-        *(epsilon_text(finding[key]) for key in keys),
+        name,
+        audit.attack,
+        f"{audit.unit}, {audit.relation}",
+        readable_view(audit.view),
+        str(audit.runs),
+        *(epsilon_text(value) for value in (*values, finding["audited_epsilon_any"])),
         reached,
-        share,
-        f"{finding['confidence']:.2%}",
-        "yes" if finding["found"] else "no",
+        "–" if audit.canary_share is None else f"{audit.canary_share:.1%}",
+        f"{audit.confidence:.2%}",
+        f"{finding['power']:.2f}",
+        "yes" if audit.contradicted else "no",
     ]
+
+
+def store(folder: Path, commit: str) -> None:
+    """Write the rows that come with the package."""
+    rows = [
+        StoredAudit.of(one.kind, finding).as_dict()
+        for kind in ("method", "mechanism")
+        for one, finding in results(folder, kind)
+    ]
+    content = {"commit": commit, "command": COMMAND, "audits": rows}
+    STORED.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def main(words: list[str]) -> int:
     """Run the audits and write the table."""
-    folder = Path(words[0])
-    run(folder, words[1:])
+    folder, only_table = Path(words[0]), "--table" in words
+    if not only_table:
+        run(folder, words[1:])
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else "?"
-    text = HEAD.format(epsilon=EPSILON, commit=commit)
-    text += f"## Mechanisms\n\n{table(folder, 'mechanism')}\n\n## Methods\n\n"
-    text += f"{table(folder, 'method')}\n{missing(folder)}{WEAK}"
+    lines = (folder / "seconds").read_text().splitlines()
+    seconds = sum(float(line.split()[1]) for line in lines)
+    text = HEAD.format(
+        epsilon=EPSILON,
+        command=COMMAND,
+        commit=commit,
+        seconds=f"{seconds:,.0f}",
+        few=FEW,
+        some=SOME,
+    )
+    text += f"## Methods\n\n{table(folder, 'method')}\n\n{canaries(folder)}\n"
+    text += f"{missing(folder)}\n{REASONS.read_text(encoding='utf-8')}\n"
+    text += f"## Mechanisms\n\n{table(folder, 'mechanism')}\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
+    store(folder, commit)
     return 0
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import fedsynth
 from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.plan import readable_view
 from fedsynth.core.settings import build, setting
 from fedsynth.core.text import epsilon_text, markdown_table
+from fedsynth.core.types import Budget
+from fedsynth.engine.process_setup import pin_threads
+from fedsynth.experiment.audited_method import AuditedMethod
+from fedsynth.experiment.client_selection import Joins
 from fedsynth.experiment.config import parse_overrides
-from fedsynth.experiment.method_audit import (
-    MethodAudit,
-    Options,
-    audit_in_one_run,
-    audit_in_two_worlds,
-)
+from fedsynth.experiment.method_audit import Options, audit_in_one_run, audit_in_two_worlds
 from fedsynth.methods.registry import is_method
 from fedsynth.privacy.auditing.breaks import Break
 from fedsynth.privacy.auditing.cases import MECHANISMS
@@ -70,6 +70,15 @@ class AuditConfig:
     runs: int | None = setting(
         None, "runs in each world, or canaries of the one run; default by size", at_least=20
     )
+    unit: Unit = setting(Unit.RECORD, "unit of a method's claim: a record, or a user (party)")
+    relation: Relation = setting(Relation.ADD_REMOVE, "neighbours that the claim is for")
+    joins: Joins = setting(
+        Joins.PUBLIC,
+        "hidden: whether a party of a method takes part, or answers with noise alone",
+    )
+    parties: int | None = setting(
+        None, "parties of a method; default: 1, or 2 where it adds over parties", at_least=1
+    )
     data: str | None = setting(None, "made data set of a method; default: shapes or made_table")
     noise_seed: int | None = setting(None, "makes the audit reproducible", at_least=0)
     confidence: float = setting(
@@ -89,15 +98,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _audit(arguments: Sequence[str]) -> int:
+    pin_threads(1)  # tiny tensors: a second thread costs more than it does
     values = parse_overrides(arguments)
     choice = _chosen_break(values.pop("break", None))
     sections = {name: values.pop(name) for name in list(values) if is_method(name)}
     config = build(AuditConfig, values)
-    if (config.method is None) == (config.mechanism is None):
-        raise UserError(
-            "name what to audit: method=NAME or mechanism=NAME, one of them. Mechanisms: "
-            f"{', '.join(MECHANISMS)}; `fedsynth list methods` lists the methods."
-        )
+    _check(config)
     if others := [name for name in sections if name != config.method]:
         raise UserError(f"{others[0]}: settings of a method that is not audited.")
     findings = _findings(config, choice, sections.get(config.method or "", {}))
@@ -122,22 +128,53 @@ def _findings(
     config: AuditConfig, choice: Break | None, settings: Mapping[str, Any]
 ) -> list[Finding]:
     of_mechanism, of_method = RUNS[config.form]
+    terms: dict[str, Any] = {
+        "choice": choice,
+        "noise_seed": config.noise_seed,
+        "confidence": config.confidence,
+    }
     if config.mechanism is not None:
-        function = audit_mechanism if config.form == TWO_WORLDS else audit_mechanism_in_one_run
-        return function(
-            config.mechanism,
-            config.epsilon,
-            config.delta,
-            runs=config.runs or of_mechanism,
-            choice=choice,
-            noise_seed=config.noise_seed,
-            confidence=config.confidence,
-        )
-    audit = MethodAudit.of(str(config.method), config.epsilon, config.delta, settings, config.data)
-    options = Options(config.runs or of_method, choice, config.noise_seed, config.confidence)
+        claim, runs = (config.mechanism, config.epsilon, config.delta), config.runs or of_mechanism
+        if config.form == TWO_WORLDS:
+            return audit_mechanism(*claim, runs=runs, relation=config.relation, **terms)
+        return audit_mechanism_in_one_run(*claim, runs=runs, **terms)
+    budget = Budget(config.epsilon, config.delta, config.unit, config.relation)
+    audited = AuditedMethod.of(
+        str(config.method), budget, settings, config.data, parties=config.parties
+    )
+    options = Options(config.runs or of_method, hidden=config.joins == Joins.HIDDEN, **terms)
     if config.form == TWO_WORLDS:
-        return audit_in_two_worlds(audit, options)
-    return audit_in_one_run(audit, options)
+        return audit_in_two_worlds(audited, options)
+    return audit_in_one_run(audited, options)
+
+
+def _check(config: AuditConfig) -> None:
+    """Refuse words that contradict each other."""
+    if (config.method is None) == (config.mechanism is None):
+        raise UserError(
+            "name what to audit: method=NAME or mechanism=NAME, one of them. Mechanisms: "
+            f"{', '.join(MECHANISMS)}; `fedsynth list methods` lists the methods."
+        )
+    if config.mechanism is not None:
+        for name, usual in (("unit", Unit.RECORD), ("joins", Joins.PUBLIC), ("parties", None)):
+            if getattr(config, name) != usual:
+                raise UserError(
+                    f"{name}={getattr(config, name)} is for method=NAME: a mechanism is audited at "
+                    "one party, record by record."
+                )
+    if config.form == ONE_RUN and (config.unit, config.relation, config.joins) != (
+        Unit.RECORD,
+        Relation.ADD_REMOVE,
+        Joins.PUBLIC,
+    ):
+        raise UserError(
+            "form=one_run puts many records in or out: it is for unit=record, relation=add_remove "
+            "and joins=public. form=two_worlds audits the others."
+        )
+    if config.joins == Joins.HIDDEN and config.relation == Relation.REPLACE_ONE:
+        raise UserError(
+            "joins=hidden: a party that takes part or not is an addition: relation=add_remove."
+        )
 
 
 def _table(findings: Sequence[Finding]) -> str:
@@ -167,9 +204,10 @@ def _row(f: Finding) -> list[str]:
 def _verdict(findings: Sequence[Finding], choice: Break | None, broken: bool) -> str:
     first = findings[0]
     unit, relation = Unit(first.unit).value, Relation(first.relation).value
+    views = dict.fromkeys(readable_view(finding.view) for finding in findings)
     meaning = (
         f"All epsilons: unit {unit}, relation {relation}, delta={first.delta:g}, "
-        f"seen by: {_seen_by(first.view)}."
+        f"seen by: {' / '.join(views)}."
     )
     if choice is not None:
         found = "was found" if broken else "was NOT found: this attack is too weak for it"
@@ -182,15 +220,11 @@ def _verdict(findings: Sequence[Finding], choice: Break | None, broken: bool) ->
     )
 
 
-def _seen_by(view: str) -> str:
-    """The view in words; stored texts may call the server "curator"."""
-    return view.replace("curator who", "server that").replace("curator", "server")
-
-
 def _default_path(config: AuditConfig, choice: Break | None) -> str:
     name = f"{config.method or config.mechanism}-eps{config.epsilon:g}"
-    if config.form == ONE_RUN:
-        name += "-one_run"
+    special = {ONE_RUN: config.form, Unit.USER: config.unit, Joins.HIDDEN: config.joins}
+    special[Relation.REPLACE_ONE] = config.relation
+    name += "".join(f"-{word}" for word, value in special.items() if value == word)
     return f"runs/audits/{name}{f'-{choice.value}' if choice else ''}.json"
 
 

@@ -94,6 +94,20 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+# What audits change besides, so that one record can move the values by all that a method allows.
+AUDITED: Mapping[str, Mapping[str, Any]] = {
+    "datalens": {"teachers": 1, "rounds": 2},
+    "dp_hp": {"order": 60, "product_order": 40, "pairs": 2},
+    "dp_kernel": {"clip": 0.05},
+    "g_pate": {"teachers": 1},
+    "gs_wgan": {"steps": 2, "clip": 0.01, "learning_rate": 0.1},
+    "pate_gan": {"teachers": 1, "batch": 8, "learning_rate": 0.3},
+    "psg": {"runs": 1, "outer": 1},
+    "psg_joint": {"runs": 1, "outer": 1},
+    "psg_prior": {"runs": 1, "outer": 1},
+}
+
+
 def tiny_settings(some: Method[Any], changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All settings of a method, with tiny values."""
     fields = {f.name: f.default for f in dataclasses.fields(some.Config)}

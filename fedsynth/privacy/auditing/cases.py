@@ -5,7 +5,8 @@ push the result one way and the canary pushes it the other way, each by twenty t
 mechanism lets through: the canary moves the honest result by exactly its sensitivity, a mean of
 private size by twice that, and an unclipped one by more. In `zeros` cases the result is zero
 without the canary, and the canary moves every number a little: what least bits show. In `sampled`
-cases the canary is alone and sampled.
+cases the canary is alone and sampled, in `colluding` cases the server knows the noise of the other
+parties. With the relation replace_one the canary comes in place of a known record.
 """
 
 from __future__ import annotations
@@ -58,11 +59,12 @@ class Case:
     """A mechanism at a party, and the attack for which its canary is made."""
 
     mechanism: str
-    attack: str  # direction, zeros or sampled
+    attack: str  # direction, zeros, sampled or colluding
     shape: Shape
     known: int
     builder: Builder
     noise_at: NoisePlacement = NoisePlacement.PARTY
+    colluding: int = 0  # parties that tell the server their shares of the noise
     numbers: tuple[int, ...] | None = None  # of the canaries that are present, where there are many
 
     @property
@@ -85,6 +87,11 @@ class Case:
         """The canary: a white image of class 1."""
         return _images(1, 255)
 
+    @property
+    def replaced(self) -> Records:
+        """The record in whose place the canary comes, with the relation replace_one: black."""
+        return _images(1, 0)
+
     def build(self, noise_multiplier: float, private: PartyData) -> Built:
         """The mechanism, and the data that it is applied to."""
         return self.builder(self.shape, noise_multiplier, private)
@@ -106,7 +113,7 @@ def _direction(width: int = 1) -> Shape:
 
 
 _ZEROS = Shape(lambda bright: bright.expand(-1, MANY) * (0.999 / math.sqrt(MANY)), MANY)
-_ALONE = Shape(lambda bright: bright * LARGE, 1, SAMPLED)
+_ALONE = Shape(lambda bright: (2 * bright - 1) * LARGE, 1, SAMPLED)
 
 
 def _class_sums(shape: Shape, noise: float, private: PartyData) -> Built:
@@ -263,6 +270,15 @@ CASES: tuple[Case, ...] = (
     *_of_votes("vote_maxima", maxima=True),
     *_sums("aggregated_sum", _record_sum, noise_at=NoisePlacement.AGGREGATE),
     *_sums("shared_sum", _record_sum, noise_at=NoisePlacement.DISTRIBUTED),
+    Case(
+        "shared_sum",
+        "colluding",
+        _direction(),
+        KNOWN,
+        _record_sum,
+        NoisePlacement.DISTRIBUTED,
+        colluding=1,
+    ),
 )
 
 MOST_CANARIES = 1000  # that differ in their brightness, the sum of four pixels

@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent
 from scipy.special import ndtr, ndtri
 
+from fedsynth.core.enums import Relation
 from fedsynth.privacy.accounting import accountant
 from fedsynth.privacy.accounting.events import from_json, from_text, to_json, to_text
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
@@ -34,26 +35,27 @@ _HALVINGS = 14
 
 @dataclass(frozen=True)
 class Claim:
-    """An event and the delta at which its epsilon is stated."""
+    """An event, the delta at which its epsilon is stated, and the neighbours that it is for."""
 
     event: DpEvent
     delta: float
+    relation: str = Relation.ADD_REMOVE
 
     @functools.cached_property
     def epsilon(self) -> float:
         """The accountant's epsilon of the event."""
-        return accountant.epsilon(self.event, self.delta)
+        return accountant.epsilon(self.event, self.delta, relation=self.relation)
 
     @functools.cached_property
     def mu(self) -> float | None:
         """The mu of unsampled Gaussians; None if the event samples."""
-        return accountant.gaussian_mu_of(self.event)
+        return accountant.gaussian_mu_of(self.event, self.relation)
 
     def most_hits(self, alarms: float) -> float:
         """The largest probability to find the canary that this claim allows."""
         if self.mu is not None:
             return float(ndtr(ndtri(alarms) + self.mu))
-        return _curve(self.event, self.epsilon, alarms)
+        return _curve(self, alarms)
 
     def broken_by(self, hits: float, alarms: float) -> bool:
         """True if these rates contradict the claim."""
@@ -66,7 +68,7 @@ class Claim:
             return 0.0
         if self.mu is not None:
             return float(ndtr(ndtri(hits) - self.mu))
-        return _inverse_curve(self.event, self.epsilon, hits)
+        return _inverse_curve(self, hits)
 
     def epsilon_of(self, hits: float, alarms: float) -> float:
         """The least epsilon with which these rates agree, in the family of the event."""
@@ -100,7 +102,7 @@ class Claim:
 
 def with_noise(claim: Claim, factor: float) -> Claim:
     """The same claim with all noise multiplied by `factor`."""
-    return Claim(from_json(_scaled(to_json(claim.event), factor)), claim.delta)
+    return replace(claim, event=from_json(_scaled(to_json(claim.event), factor)))
 
 
 def _scaled(event: dict[str, Any], factor: float) -> dict[str, Any]:
@@ -115,31 +117,35 @@ def _scaled(event: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=512)
-def _lines(text: str, epsilon: float) -> tuple[tuple[float, float], ...]:
+def _lines(text: str, epsilon: float, relation: str) -> tuple[tuple[float, float], ...]:
     """Pairs of e^epsilon and delta."""
     event = from_text(text)
     at = [0.0, *(np.geomspace(1e-3, 3.0, LINES) * max(epsilon, 1e-3)).tolist()]
-    return tuple((math.exp(min(e, 700.0)), accountant.delta(event, e)) for e in at)
+    return tuple((math.exp(min(e, 700.0)), accountant.delta(event, e, relation)) for e in at)
 
 
-def _curve(event: DpEvent, epsilon: float, alarms: float) -> float:
+def _lines_of(claim: Claim) -> tuple[tuple[float, float], ...]:
+    return _lines(to_text(claim.event), claim.epsilon, claim.relation)
+
+
+def _curve(claim: Claim, alarms: float) -> float:
     """From hits <= e^eps alarms + delta(eps) and 1 - hits >= e^-eps (1 - delta(eps) - alarms)."""
-    if math.isinf(epsilon):
+    if math.isinf(claim.epsilon):
         return 1.0
     return min(
         min(delta + factor * alarms, 1 - (1 - delta - alarms) / factor)
-        for factor, delta in _lines(to_text(event), epsilon)
+        for factor, delta in _lines_of(claim)
     )
 
 
-def _inverse_curve(event: DpEvent, epsilon: float, hits: float) -> float:
+def _inverse_curve(claim: Claim, hits: float) -> float:
     """The least alarms by the same lines."""
-    if math.isinf(epsilon):
+    if math.isinf(claim.epsilon):
         return 0.0
     return max(
         0.0,
         *(
             max((hits - delta) / factor, 1 - delta - factor * (1 - hits))
-            for factor, delta in _lines(to_text(event), epsilon)
+            for factor, delta in _lines_of(claim)
         ),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsynth.core.enums import Unit
 from fedsynth.privacy.auditing.claims import Claim
 from fedsynth.privacy.auditing.one_run import Guesses, contradicts, epsilon_bound, mu_bound
 from fedsynth.privacy.auditing.two_worlds import audit
@@ -38,6 +39,7 @@ class Finding:
     relation: str
     view: str
     broken: str = ""  # the deliberate error
+    canary: str = ""  # the records by which the two worlds differ, in words
 
     @property
     def reached(self) -> float | None:
@@ -59,9 +61,25 @@ class Subject:
     claim: Claim
     claimed_epsilon: float
     view: str
-    unit: str = "record"
-    relation: str = "add_remove"
+    unit: str = Unit.RECORD.value
     broken: str = ""
+    canary: str = ""
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields of a finding that repeat these, and the claim's."""
+        return {
+            "name": self.name,
+            "claimed_epsilon": self.claimed_epsilon,
+            "theoretical_epsilon": self.claim.epsilon,
+            "theoretical_mu": self.claim.mu,
+            "delta": self.claim.delta,
+            "unit": self.unit,
+            "relation": str(self.claim.relation),
+            "view": self.view,
+            "broken": self.broken,
+            "canary": self.canary,
+        }
 
 
 def judge(
@@ -79,25 +97,17 @@ def judge(
     claim = subject.claim
     result = audit(*scores, claim.delta, confidence, natural=natural)
     return Finding(
-        subject.name,
-        attack,
-        "two_worlds",
-        result.trials,
-        subject.claimed_epsilon,
-        claim.epsilon,
-        claim.epsilon_of(result.hits, result.false_alarms),
-        result.epsilon,
-        claim.mu,
-        result.mu if claim.mu is not None else None,
-        canary_mu,
-        claim.broken_by(result.hits, result.false_alarms),
-        _power(claim, scores, confidence, natural),
-        confidence,
-        claim.delta,
-        subject.unit,
-        subject.relation,
-        subject.view,
-        subject.broken,
+        **subject.common,
+        attack=attack,
+        form="two_worlds",
+        runs=result.trials,
+        audited_epsilon=claim.epsilon_of(result.hits, result.false_alarms),
+        audited_epsilon_any=result.epsilon,
+        audited_mu=result.mu if claim.mu is not None else None,
+        canary_mu=canary_mu,
+        found=claim.broken_by(result.hits, result.false_alarms),
+        power=_power(claim, scores, confidence, natural),
+        confidence=confidence,
     )
 
 
@@ -124,23 +134,15 @@ def judge_guesses(subject: Subject, attack: str, found: Guesses, confidence: flo
     mu = mu_bound(found, confidence) if claim.mu is not None else None
     anyway = epsilon_bound(found, claim.delta, confidence)
     return Finding(
-        subject.name,
-        attack,
-        "one_run",
-        found.canaries,
-        subject.claimed_epsilon,
-        claim.epsilon,
-        claim.epsilon_of_guesses(found, confidence),
-        anyway,
-        claim.mu,
-        mu,
-        None,
-        contradicts(found, claim.least_alarms, confidence),
-        None,
-        confidence,
-        claim.delta,
-        subject.unit,
-        subject.relation,
-        subject.view,
-        subject.broken,
+        **subject.common,
+        attack=attack,
+        form="one_run",
+        runs=found.canaries,
+        audited_epsilon=claim.epsilon_of_guesses(found, confidence),
+        audited_epsilon_any=anyway,
+        audited_mu=mu,
+        canary_mu=None,
+        found=contradicts(found, claim.least_alarms, confidence),
+        power=None,
+        confidence=confidence,
     )

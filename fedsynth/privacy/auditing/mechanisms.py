@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import NoisePlacement, Unit
+from fedsynth.core.enums import NoisePlacement, Relation, Unit, ViewKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.core.plan import PUBLIC_VIEW, SERVER_VIEW, View
 from fedsynth.data.records import Records
-from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
+from fedsynth.privacy.accounting.calibration import gaussian_mu, poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import gaussian, poisson
 from fedsynth.privacy.accounting.gdp import gdp_mu
 from fedsynth.privacy.auditing.breaks import Break, broken
@@ -33,12 +33,7 @@ from fedsynth.privacy.auditing.claims import Claim
 from fedsynth.privacy.auditing.findings import Finding, Subject, judge, judge_guesses
 from fedsynth.privacy.auditing.one_run import guesses
 from fedsynth.privacy.auditing.parties import aggregator, fresh_party, with_record
-from fedsynth.privacy.auditing.recording import (
-    Recording,
-    distance,
-    fine_bits,
-    log_likelihood_ratio,
-)
+from fedsynth.privacy.auditing.recording import ComparedRuns, Recording, Use
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import Guard
 from fedsynth.privacy.mechanisms.base import Mechanism
@@ -66,6 +61,7 @@ def audit_mechanism(
     choice: Break | None = None,
     noise_seed: int | None = None,
     confidence: float = 0.95,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> list[Finding]:
     """Attack a mechanism in all its cases; all bounds hold together with `confidence`.
 
@@ -77,6 +73,7 @@ def audit_mechanism(
         choice: A deliberate error.
         noise_seed: Makes the audit reproducible.
         confidence: The probability that no bound is too large.
+        relation: The neighbours that the claim is for.
     """
     attacks = [
         (case, attack)
@@ -98,6 +95,7 @@ def audit_mechanism(
                 choice=choice,
                 noise_seed=noise_seed,
                 confidence=1 - (1 - confidence) * share,
+                relation=relation,
             )
         )
     return findings
@@ -129,8 +127,8 @@ def audit_mechanism_in_one_run(
     coins = np.random.default_rng(noise_seed).random(runs) < 0.5
     case = many_canaries(name, np.flatnonzero(coins).tolist())
     with broken(choice):
-        (outputs,) = _Setting(case, noise, noise_seed).outputs(0, 1, anew=True)
-    scores = torch.cat([value.flatten() for value in outputs])[-MOST_CANARIES:][:runs]
+        (use,) = _Setting(case, noise, noise_seed).outputs(0, 1, anew=True)
+    scores = torch.cat([value.flatten() for value in use.outputs])[-MOST_CANARIES:][:runs]
     found = guesses(scores.tolist(), coins.tolist(), 2 * max(1, round(runs * GUESSED / 2)))
     subject = Subject(
         case.name,
@@ -152,48 +150,58 @@ def _attack(
     choice: Break | None,
     noise_seed: int | None,
     confidence: float,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> Finding:
     q = case.shape.sampling_rate
     if q < 1:
-        noise = poisson_gaussian_multiplier(q, 1, epsilon, delta)
+        noise = poisson_gaussian_multiplier(q, 1, epsilon, delta, relation=relation)
         event = poisson(q, gaussian(noise))
     else:
-        noise = 1 / gdp_mu(epsilon, delta)
+        noise = 1 / gaussian_mu(epsilon, delta, relation=relation)
         event = gaussian(noise)
-    setting = _Setting(case, noise, noise_seed)
+    if case.colluding:  # the claim is for the noise that this server does not know
+        noise *= math.sqrt(SHARES / (SHARES - case.colluding))
+    setting = _Setting(case, noise, noise_seed, relation)
     with broken(choice):
         known = setting.measured()
         scores = [
             [
-                _score(attack, known, outputs)
-                for outputs in setting.outputs(number, runs, anew=attack == ANEW)
+                _score(attack, known.with_outputs(use), case.colluding)
+                for use in setting.outputs(number, runs, anew=attack == ANEW)
             ]
             for number in (0, 1)
         ]
+    black = "" if relation == Relation.ADD_REMOVE else " in place of a black one"
     subject = Subject(
         case.name,
-        Claim(event, delta),
+        Claim(event, delta, relation),
         epsilon,
-        _VIEWS[case.noise_at].text,
+        case_view(case).text,
         broken=choice.value if choice else "",
+        canary=f"a white record{black}",
     )
     return judge(
         subject,
         attack,
         (scores[0], scores[1]),
         confidence,
-        canary_mu=distance(*known),
+        canary_mu=known.distance(case.colluding),
         natural=None if attack == BITS else 0.0,
     )
 
 
-def _score(attack: str, known: tuple[Recording, Recording], outputs: list[Tensor]) -> float:
-    for recording in known:
-        recording.uses = [dataclasses.replace(use, outputs=outputs) for use in recording.uses]
-    return (fine_bits if attack == BITS else log_likelihood_ratio)(*known)
+def case_view(case: Case) -> View:
+    """The observer for whom the claim of a case holds."""
+    if case.colluding:
+        return View(ViewKind.COLLUDING, colluding=case.colluding)
+    return _VIEWS[case.noise_at]
 
 
-Use = Callable[[int, Recording | None], list[Tensor]]
+def _score(attack: str, runs: ComparedRuns, colluding: int) -> float:
+    return runs.bits() if attack == BITS else runs.ratio(colluding)
+
+
+Answer = Callable[[int, Recording | None], list[Tensor]]
 """Uses a mechanism for the time of this number and returns what its observer sees."""
 
 
@@ -204,37 +212,53 @@ class _Setting:
     case: Case
     noise: float
     noise_seed: int | None
+    relation: Relation = Relation.ADD_REMOVE
 
-    def world(self, number: int) -> Records:
-        """The records without the canary, or with it."""
+    def world(self, number: int | None) -> Records:
+        """The records without the canary, or with it; with none, those of both worlds."""
         known = self.case.records
-        return with_record(known, self.case.canary) if number else known
+        if number == 1:
+            return with_record(known, self.case.canary)
+        if number == 0 and self.relation == Relation.REPLACE_ONE:
+            return with_record(known, self.case.replaced)
+        return known
 
-    def measured(self) -> tuple[Recording, Recording]:
+    def measured(self) -> ComparedRuns:
         """The values before noise without and with the canary, which is sampled."""
-        without = Recording()
-        with_canary = Recording(forced=without)
-        for number, recording in enumerate((without, with_canary)):
-            with recording.running(), self.party(number, 1, "known") as use:
-                use(0, recording)
-        return without, with_canary
+        without = self._recorded(None, Recording())
+        first = without
+        if self.relation == Relation.REPLACE_ONE:
+            first = self._recorded(0, Recording(forced=without))
+        second = self._recorded(1, Recording(forced=without))
+        sampled = self.case.shape.sampling_rate < 1
+        return ComparedRuns(first, second, without if sampled else None)
 
-    def outputs(self, number: int, runs: int, *, anew: bool) -> Iterator[list[Tensor]]:
+    def _recorded(self, number: int | None, recording: Recording) -> Recording:
+        with recording.running(), self.party(number, 1, "known") as answer:
+            answer(0, recording)
+        return recording
+
+    def outputs(self, number: int, runs: int, *, anew: bool) -> Iterator[Use]:
         """The outputs of independent runs: of one party, or each of another one."""
         at_once = 1 if anew else USES
         for start in range(0, runs, at_once):
             count = min(at_once, runs - start)
-            with self.party(number, count, f"world {number}, run {start}") as use:
+            with self.party(number, count, f"world {number}, run {start}") as answer:
                 for run in range(count):
-                    yield use(run, None)
+                    if not self.case.colluding:
+                        yield Use(torch.empty(0), answer(run, None), 0.0)
+                        continue
+                    with Recording().running() as recording:
+                        answer(run, recording)
+                    yield recording.uses[-1]
 
     @contextmanager
-    def party(self, number: int, runs: int, owner: str) -> Iterator[Use]:
+    def party(self, number: int | None, runs: int, owner: str) -> Iterator[Answer]:
         """A party of a world that uses the mechanism so many times."""
         at = self.case.noise_at
         with ExitStack() as stack:
 
-            def enter(number: int, owner: str) -> tuple[Guard, Mechanism[Any, Any], Any]:
+            def enter(number: int | None, owner: str) -> tuple[Guard, Mechanism[Any, Any], Any]:
                 party = fresh_party(
                     self.world(number),
                     self.case.known,
@@ -254,12 +278,12 @@ class _Setting:
                 case NoisePlacement.AGGREGATE:
                     yield self._aggregated(guard, mechanism, data, owner)
                 case NoisePlacement.DISTRIBUTED:
-                    other = enter(0, f"{owner}, the other")
+                    other = enter(None, f"{owner}, the other")
                     yield _shared([(guard, mechanism, data), other])
 
     def _aggregated(
         self, guard: Guard, mechanism: Mechanism[Any, Any], data: Any, owner: str
-    ) -> Use:
+    ) -> Answer:
         """One party, and an aggregator that adds the noise."""
         if self.noise_seed is None:
             key = NoiseKey(os.urandom(32), FROM_SYSTEM)
@@ -279,7 +303,7 @@ class _Setting:
         return use
 
 
-def _shared(parties: Sequence[tuple[Guard, Mechanism[Any, Any], Any]]) -> Use:
+def _shared(parties: Sequence[tuple[Guard, Mechanism[Any, Any], Any]]) -> Answer:
     """Parties that add a share of the noise each; their sum is seen."""
 
     def use(run: int, recording: Recording | None) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from fedsynth.core.enums import Unit
 from fedsynth.core.messages import Request
 from fedsynth.core.plan import PartyPlan
 from fedsynth.core.types import Budget, PartyInfo
@@ -100,11 +101,18 @@ class AuditedParty:
 
 @contextmanager
 def audited_party(
-    records: Records, info: PartyInfo, plan: PartyPlan, *, owner: str, noise_seed: int | None
+    records: Records,
+    info: PartyInfo,
+    plan: PartyPlan,
+    *,
+    owner: str,
+    noise_seed: int | None,
+    unit: Unit = Unit.RECORD,
+    classes: Collection[int] | None = None,
 ) -> Iterator[AuditedParty]:
     """A party without earlier releases, whose ledger has no limit, because an audit measures what
     is spent. The fingerprint is the same for all data, so that the worlds of an audit differ in
-    the data alone."""
+    the data alone. `classes` are those of `PartyData`."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder)
         key = NoiseKey.of_owner(root, owner, noise_seed)
@@ -114,9 +122,11 @@ def audited_party(
             noise_key=key,
             job="audit",
             party=info.party,
-            budget=Budget(math.inf, 1e-5),
+            budget=Budget(math.inf, 1e-5, unit),
         )
-        data = PartyData(records, info, work_dir=root / "work", fingerprint=FINGERPRINT)
+        data = PartyData(
+            records, info, work_dir=root / "work", fingerprint=FINGERPRINT, classes=classes
+        )
         yield AuditedParty(plan, ledger, key, data)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -29,6 +29,10 @@ from fedsynth.privacy.noise import NoiseStream
 FARTHEST = 1e6  # log of a likelihood ratio
 
 
+class AllUsed(Exception):
+    """All mechanisms of a run have been used; what follows is post-processing."""
+
+
 @dataclass
 class Use:
     """One use of a mechanism: flat float64 values before noise, and the outputs.
@@ -39,6 +43,15 @@ class Use:
     outputs: list[Tensor]
     deviation: float  # of the noise that was claimed
     sampling_rate: float = 1.0  # with which the canary enters
+    share_noise: list[Tensor] = field(default_factory=list)  # of distributed noise, per party
+    shares: int = 1  # of which the claimed noise consists
+
+    def seen_with(self, colluding: int) -> tuple[Tensor, float]:
+        """The outputs without the noise that the last `colluding` parties tell the server, and the
+        deviation of the noise that is left."""
+        known = sum(self.share_noise[len(self.share_noise) - colluding :]) if colluding else 0.0
+        left = max(1, self.shares - colluding) / self.shares
+        return _flat(self.outputs) - known, self.deviation * math.sqrt(left)
 
 
 class Recording:
@@ -48,14 +61,20 @@ class Recording:
         replayed: A recording whose outputs the mechanisms return.
         forced: A recording of the same run without the canary, which here is the last record of
             every sample that it could be in.
+        stop: The number of uses after which the run ends with `AllUsed`; none: it goes on.
     """
 
-    def __init__(self, replayed: Recording | None = None, forced: Recording | None = None) -> None:
+    def __init__(
+        self,
+        replayed: Recording | None = None,
+        forced: Recording | None = None,
+        stop: int | None = None,
+    ) -> None:
         self.uses: list[Use] = []
         self.samples: list[int] = []  # the numbers of records that were sampled from
-        self._replayed, self._without = replayed, forced
+        self._replayed, self._without, self._stop = replayed, forced, stop
         self._rate = 1.0  # of the canary in the present use
-        self._shares: list[tuple[Tensor, float]] = []
+        self._shares: list[_Share] = []
 
     @contextmanager
     def running(self) -> Iterator[Recording]:
@@ -69,39 +88,50 @@ class Recording:
                 patches.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
             yield self
 
-    def replay(self) -> Recording:
-        """A recording in which the mechanisms return what they returned in this one."""
-        return Recording(self)
-
-    def replay_with_canary(self, without: Recording) -> Recording:
-        """The same with the canary in every sample; `without` is of the run without it."""
-        return Recording(self, without)
+    def replay(self, without: Recording | None = None) -> Recording:
+        """A recording in which the mechanisms return what they returned in this one. With `without`
+        of the run without the canary, the canary is in every sample."""
+        return Recording(self, without, self._stop)
 
     def reveal(self, sums: list[Tensor], grid: FixedPointGrid) -> list[Tensor]:
         """The sums over parties of shares on this grid, as an observer sees them."""
         shares, self._shares = self._shares, []
-        before = torch.stack([values for values, _ in shares]).sum(0)
-        outputs = [grid.read(value) for value in sums]
-        return self._noted(before, outputs, shares[0][1])
+        use = Use(
+            torch.stack([share.before for share in shares]).sum(0),
+            [grid.read(value) for value in sums],
+            shares[0].deviation,
+            share_noise=[share.noise for share in shares],
+            shares=shares[0].shares,
+        )
+        return self._noted(use)
 
-    def _noted(self, before: Tensor, outputs: list[Tensor], deviation: float) -> list[Tensor]:
+    def _noted(self, use: Use) -> list[Tensor]:
+        """What the mechanism returns, after a note of its use."""
         if self._replayed is not None:
-            outputs = self._replayed.uses[len(self.uses)].outputs
-        self.uses.append(Use(before, [o.clone() for o in outputs], deviation, self._rate))
+            seen = self._replayed.uses[len(self.uses)]
+            use.outputs, use.share_noise = seen.outputs, seen.share_noise
+        use.outputs, use.sampling_rate = [o.clone() for o in use.outputs], self._rate
         self._rate = 1.0
-        return [output.clone() for output in outputs]
+        self.uses.append(use)
+        if len(self.uses) == self._stop:
+            raise AllUsed
+        return [output.clone() for output in use.outputs]
 
     def _guarded(self, honest: Any) -> Any:
         def add_noise(guard: Guard, bounded: Any, **named: Any) -> list[Tensor]:
             outputs: list[Tensor] = honest(guard, bounded, **named)
-            before, deviation = _flat(bounded.values), named["noise_multiplier"]
+            before = _flat(bounded.values)
+            deviation = named["noise_multiplier"] * bounded.sensitivity
             match named["noise_at"]:
                 case NoisePlacement.AGGREGATE:  # seen by the aggregator only
                     return outputs
                 case NoisePlacement.DISTRIBUTED:  # seen in the sum only
-                    self._shares.append((before, deviation * bounded.sensitivity))
+                    grid = FixedPointGrid.of(bounded.sensitivity, len(before))
+                    placed = _flat(grid.place(value) for value in bounded.values)
+                    noise = (_flat(outputs) - placed) * grid.step
+                    self._shares.append(_Share(before, noise, deviation, guard._plan.shares))
                     return outputs
-            return self._noted(before, outputs, deviation * bounded.sensitivity)
+            return self._noted(Use(before, outputs, deviation))
 
         return add_noise
 
@@ -110,7 +140,8 @@ class Recording:
             outputs: list[Tensor] = honest(centre, sums, **named)
             grid = FixedPointGrid.of(named["sensitivity"], sum(s.numel() for s in sums))
             before = _flat(grid.read(value) for value in sums)
-            return self._noted(before, outputs, named["noise_multiplier"] * named["sensitivity"])
+            deviation = named["noise_multiplier"] * named["sensitivity"]
+            return self._noted(Use(before, outputs, deviation))
 
         return add
 
@@ -128,15 +159,31 @@ class Recording:
         return sample
 
 
-def log_likelihood_ratio(without: Recording, with_canary: Recording) -> float:
-    """How much likelier the outputs of both recordings are with the canary: a logarithm."""
+@dataclass(frozen=True)
+class _Share:
+    """One party's part of a sum with distributed noise."""
+
+    before: Tensor
+    noise: Tensor
+    deviation: float  # of the whole noise
+    shares: int
+
+
+def log_likelihood_ratio(without: Recording, with_canary: Recording, colluding: int = 0) -> float:
+    """How much likelier the outputs of both recordings are with the canary: a logarithm.
+
+    Args:
+        without: The recording without the canary.
+        with_canary: The recording with it.
+        colluding: The number of parties whose shares of the noise the server knows.
+    """
     total = 0.0
     for a, b in zip(without.uses, with_canary.uses, strict=True):
-        shift, deviation = b.before - a.before, a.deviation
-        if deviation == 0 or not bool(shift.any()):
+        shift = b.before - a.before
+        if a.deviation == 0 or not bool(shift.any()):
             continue
-        rest = _flat(a.outputs) - a.before
-        ratio = float((rest @ shift - shift @ shift / 2) / deviation**2)
+        seen, deviation = a.seen_with(colluding)
+        ratio = float(((seen - a.before) @ shift - shift @ shift / 2) / deviation**2)
         q = b.sampling_rate
         mixed = ratio if q >= 1 else float(np.logaddexp(math.log1p(-q), math.log(q) + ratio))
         total += mixed
@@ -159,11 +206,11 @@ def fine_bits(without: Recording, with_canary: Recording) -> float:
     return float(found)
 
 
-def distance(without: Recording, with_canary: Recording) -> float:
-    """How far the values before noise lie apart, in deviations of the claimed noise: the mu of
-    these outputs, if the canary is never sampled away."""
+def distance(without: Recording, with_canary: Recording, colluding: int = 0) -> float:
+    """How far the values before noise lie apart, in deviations of the claimed noise that the server
+    does not know: the mu of these outputs, if the canary is never sampled away."""
     squares = (
-        float(((b.before - a.before) ** 2).sum()) / a.deviation**2
+        float(((b.before - a.before) ** 2).sum()) / a.seen_with(colluding)[1] ** 2
         for a, b in zip(without.uses, with_canary.uses, strict=True)
         if a.deviation
     )
@@ -172,3 +219,40 @@ def distance(without: Recording, with_canary: Recording) -> float:
 
 def _flat(values: Iterable[Tensor]) -> Tensor:
     return torch.cat([value.detach().cpu().double().flatten() for value in values])
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """What the values of one run would have been in either of two worlds, for its outputs.
+
+    Where records are sampled, the canaries are in every sample and `without` has none of them."""
+
+    first: Recording
+    second: Recording
+    without: Recording | None = None
+
+    def ratio(self, colluding: int = 0) -> float:
+        """How much likelier the outputs are in the second world than in the first: a logarithm."""
+        if self.without is None:
+            return log_likelihood_ratio(self.first, self.second, colluding)
+        ratio = log_likelihood_ratio(self.without, self.second, colluding)
+        if self.first is not self.without:
+            ratio -= log_likelihood_ratio(self.without, self.first, colluding)
+        return ratio
+
+    def bits(self) -> float:
+        """The number of outputs that are noise alone: see `fine_bits`."""
+        return fine_bits(self.first, self.second)
+
+    def distance(self, colluding: int = 0) -> float:
+        """How far the values lie apart: see `distance`."""
+        return distance(self.first, self.second, colluding)
+
+    def with_outputs(self, use: Use) -> ComparedRuns:
+        """The same with the outputs of another run of a single use."""
+        for recording in (self.first, self.second, self.without):
+            if recording is not None:
+                (mine,) = recording.uses
+                changed = replace(mine, outputs=use.outputs, share_noise=use.share_noise)
+                recording.uses = [changed]
+        return self

@@ -24,7 +24,6 @@ from fedsynth.privacy.certificate.data_schema import array_schema
 from fedsynth.privacy.certificate.derived import derived, difference
 from fedsynth.privacy.certificate.document import (
     FIELDS,
-    FORM,
     NOT_PRIVATE,
     PRIVATE,
     file_facts,
@@ -34,6 +33,7 @@ from fedsynth.privacy.certificate.document import (
 from fedsynth.privacy.certificate.noise_facts import noise_facts
 from fedsynth.privacy.certificate.registry_record import facts_of, parsed_record, problems_of
 from fedsynth.privacy.certificate.statement import Statement
+from fedsynth.privacy.stored_audits import problems_of as problems_of_audits
 from fedsynth.storage.releases import CERTIFICATE_SUFFIX, REGISTRY_SUFFIX, unarchive
 
 SLACK = 1e-6  # relative: how far a spending may exceed its budget by rounding
@@ -77,7 +77,7 @@ def check(path: Path, trusted: Mapping[str, str] | None = None) -> Verdict:
     """
     try:
         body, key = opened(read_document(path), path.name)
-        if set(body) != FIELDS or body["form"] != FORM:
+        if set(body) != FIELDS.get(str(body.get("form"))):
             raise CertificateDamaged(f"{path.name} does not have the fields of a certificate.")
         statements = read_statements(body["statements"])
     except CertificateDamaged as error:
@@ -227,6 +227,8 @@ def _word_problems(body: Mapping[str, Any]) -> list[str]:
     noise = noise_facts(body["noise"]["sources"])
     if body["noise"] != noise or not set(body["derived"]["noise_sources"]) <= set(noise["sources"]):
         found.append("the facts on noise are not those of the ledgers.")
+    if "audits" in body:
+        found += problems_of_audits(body["audits"], body["method"]["name"])
     return found
 
 

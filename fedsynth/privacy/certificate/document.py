@@ -22,13 +22,15 @@ from fedsynth.privacy.certificate.derived import derived
 from fedsynth.privacy.certificate.noise_facts import noise_facts
 from fedsynth.privacy.certificate.statement import Statement, read_statement
 from fedsynth.privacy.party_key import PartyKey
+from fedsynth.privacy.stored_audits import stored_audits
 
-FORM = "fedsynth privacy certificate 1"
-FIELDS = {
+FORM, WITHOUT_AUDITS = "fedsynth privacy certificate 2", "fedsynth privacy certificate 1"
+_FIELDS = {
     *("form", "release", "method", "created", "files", "schema", "processing"),
     *("sent_unchanged_by", "statements"),
     *("without_statement", "derived", "noise", "assumes", "secure_sum", "software"),
 }
+FIELDS = {FORM: {*_FIELDS, "audits"}, WITHOUT_AUDITS: _FIELDS}  # of certificates that can be read
 
 PRIVATE = (
     "The server computed this release from what the parties sent, and read no private data for it. "
@@ -124,6 +126,7 @@ def certificate_body(
         "assumes": list(plan.assumes),
         "secure_sum": _SECURE_SUM[secure_sum] if summed else "",
         "software": dict(sorted(software.items())),
+        "audits": stored_audits().facts(method.name),
     }
 
 

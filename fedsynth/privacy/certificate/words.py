@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsynth.core.enums import Relation
+from fedsynth.core.plan import readable_view
 from fedsynth.core.text import epsilon_text
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import describe
@@ -48,6 +49,7 @@ def explanation(verdict: Verdict) -> list[str]:
     lines += _noise(body)
     lines += [f"treated as public: {text.rstrip('.')}." for text in body["assumes"]]
     lines += [body["secure_sum"]] if body["secure_sum"] else []
+    lines += _audits(body.get("audits", {}), method["name"])
     lines.append(_scope(verdict.statements))
     lines += _signatures(verdict.signers)
     return lines
@@ -118,6 +120,24 @@ def _parties(statements: Sequence[Statement]) -> list[str]:
     if len(alike) > MAX_PARTIES:
         lines.append(f"and {len(alike) - MAX_PARTIES} more spendings")
     return lines
+
+
+def _audits(facts: Mapping[str, Any], method: str) -> list[str]:
+    """The audits of the method's code, each claim with the bound that came closest to it."""
+    closest: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for row in facts.get("rows", []):
+        terms = row["unit"], row["relation"], row["view"]
+        if terms not in closest or row["audited_epsilon"] > closest[terms]["audited_epsilon"]:
+            closest[terms] = row
+    lines = [
+        f"audit of the code of {method} at small size, towards {readable_view(row['view'])}, unit "
+        f"{row['unit']}, relation {row['relation']}: claimed epsilon "
+        f"{epsilon_text(row['claimed_epsilon'])}, by attack at least "
+        f"{epsilon_text(row['audited_epsilon'])}, theoretical "
+        f"{epsilon_text(row['theoretical_epsilon'])}"
+        for row in closest.values()
+    ]
+    return [*lines, facts["scope"]] if lines else []
 
 
 def _scope(statements: Sequence[Statement]) -> str:

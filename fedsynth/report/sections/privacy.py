@@ -7,7 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from fedsynth.core.plan import readable_view
 from fedsynth.core.text import epsilon_text
+from fedsynth.privacy.stored_audits import SCOPE, StoredAudit, stored_audits
 from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
 from fedsynth.report.party_groups import (
     GROUPED_FROM,
@@ -40,6 +42,20 @@ _COLUMNS = (
 )
 
 
+_AUDIT_COLUMNS = (
+    Column("Method", "label"),
+    Column("Attack", "text"),
+    Column("Unit, neighbours", "text"),
+    Column("View", "text", "the observer who attacks"),
+    Column("Runs", title="in each of two worlds"),
+    Column("ε claimed", title="the budget of the audited code, or what the view counts"),
+    Column("ε audited", title="lower bound by attack, for noise of this kind in any amount"),
+    Column("ε theoretical", title="the accountant's, of the events that were charged"),
+    Column("Confidence", title="of the lower bound"),
+    Column("Canary", title="how far the canary moves the values, of what the claim allows"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Spending:
     """The spending of the parties under one method and budget."""
@@ -69,6 +85,8 @@ def privacy_section(context: ReportContext) -> Section:
         "spending": _spending(data.privacy),
         "assumptions": data.assumptions,
         "exchange": data.exchange,
+        "audits": _audits(context),
+        "audits_scope": SCOPE,
         **_certificates(context),
     }
     return Section("privacy", "Privacy: guarantee and spending per party", content, "Privacy")
@@ -80,6 +98,36 @@ def _certificates(context: ReportContext) -> dict[str, object]:
     found = sorted((folder / RELEASES).glob(f"*/*{CERTIFICATE_SUFFIX}"))
     names = [path.relative_to(folder).as_posix() for path in found]
     return {"certificates": names[:MAX_ROWS], "more_certificates": len(names[MAX_ROWS:])}
+
+
+def _audits(context: ReportContext) -> Table | None:
+    """Audits of the code of this run's methods, where there are any."""
+    stored = stored_audits()
+    names = sorted({row.method for row in context.data.privacy})
+    found = [audit for name in names for audit in stored.of_method(name)]
+    caption = (
+        "Audits of the code of these methods: claimed, by attack at least, and theoretical "
+        f"(commit {stored.commit})"
+    )
+    return Table(caption, _AUDIT_COLUMNS, [_audit_row(a) for a in found]) if found else None
+
+
+def _audit_row(audit: StoredAudit) -> Row:
+    relation = _RELATIONS.get(audit.relation, audit.relation)
+    return Row(
+        (
+            audit.name,
+            audit.attack,
+            f"{audit.unit}, {relation}",
+            readable_view(audit.view),
+            f"{audit.runs:,}",
+            epsilon_text(audit.claimed_epsilon),
+            epsilon_text(audit.audited_epsilon) + (" contradicted" if audit.contradicted else ""),
+            epsilon_text(audit.theoretical_epsilon),
+            f"{audit.confidence:.2%}",
+            "–" if audit.canary_share is None else f"{audit.canary_share:.0%}",
+        )
+    )
 
 
 def _references(context: ReportContext) -> list[str]:
