@@ -43,16 +43,17 @@ class StoredAudit:
     view: str
     confidence: float
     canary_share: float | None  # of the theoretical mu, that the canary moves the values by
-    canary: str  # the records by which the two worlds differ
     contradicted: bool
+    commit: str  # of the code that was attacked
 
     @staticmethod
-    def of(kind: str, finding: Mapping[str, Any]) -> StoredAudit:
+    def of(kind: str, finding: Mapping[str, Any], commit: str) -> StoredAudit:
         """The part of a finding, as `fedsynth audit` writes it, that is stored."""
         same = {f.name for f in fields(StoredAudit)} & set(finding)
         mu, reached = finding["theoretical_mu"], finding["canary_mu"]
         return StoredAudit(
             kind=kind,
+            commit=commit,
             canary_share=None if not mu or reached is None else reached / mu,
             contradicted=finding["found"],
             **{name: finding[name] for name in same},
@@ -67,7 +68,6 @@ class StoredAudit:
 class StoredAudits:
     """All stored audits, and where they come from."""
 
-    commit: str  # of the code that was attacked
     command: str
     digest: str  # SHA-256 of the file
     audits: tuple[StoredAudit, ...]
@@ -80,7 +80,6 @@ class StoredAudits:
         """The audits of a method for a certificate, with their scope and source."""
         return {
             "scope": SCOPE,
-            "commit": self.commit,
             "command": self.command,
             "sha256": self.digest,
             "rows": [audit.as_dict() for audit in self.of_method(method)],
@@ -94,7 +93,7 @@ def stored_audits() -> StoredAudits:
     content = json.loads(data)
     rows = tuple(StoredAudit(**row) for row in content["audits"])
     digest = hashlib.sha256(data).hexdigest()
-    return StoredAudits(content["commit"], content["command"], digest, rows)
+    return StoredAudits(content["command"], digest, rows)
 
 
 def problems_of(facts: Mapping[str, Any], method: str) -> list[str]:

@@ -20,6 +20,9 @@ ROUNDED, NOISE = "privacy/test_rounded_gaussian.py::test_", "privacy/test_noise.
 SECAGG = "privacy/secagg/test_client.py::test_"
 PEERS = "privacy/secagg/test_certification.py::test_"
 BUDGET, AUDIT = "cli/test_budget.py::test_", "cli/test_audit.py::test_"
+MECHANISMS = "privacy/auditing/test_mechanisms.py::test_"
+METHODS, WORLDS = "experiment/test_method_audit.py::test_", "experiment/test_audit_worlds.py::test_"
+BREAKS, STORED = "privacy/auditing/test_breaks.py::test_", "privacy/test_stored_audits.py::test_"
 METRICS, RUN = "storage/test_metrics.py::test_", "cli/test_run.py::test_"
 WORDS, REPORT = "report/test_guarantees.py::test_", "report/test_page.py::test_"
 CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_relation.py::test_"
@@ -146,6 +149,7 @@ TESTED: dict[str, dict[str, str]] = {
         "the hash is keyed": f"{GUARD}the_hash_of_sums_without_their_noise_is_keyed",
         "shows that its parts agree": f"{CHECK}who_forges_everything_is_found_by_the_keys_alone",
         "Who signed it is known": f"{CHECK}only_keys_that_the_reader_names_establish_who_signed",
+        "The audits in reports and certificates": "privacy/test_stored_audits.py::test_facts_say_that_the_code_was_audited_and_not_a_release",
         "An audit bounds epsilon from below": "privacy/auditing/test_mechanisms.py::test_every_mechanism_is_audited_and_none_is_above_its_claim",
     },
     "docs/concepts/privacy_model.md": {
@@ -207,6 +211,34 @@ TESTED: dict[str, dict[str, str]] = {
         "jobs add up by a Rényi filter": f"{LIFETIME}a_server_that_adapts_gains_nothing",
         "`fedsynth budget FOLDER` shows": f"{BUDGET}a_party_reads_what_is_spent_and_left",
     },
+    "docs/guides/audit.md": {
+        "An audit attacks it": f"{MECHANISMS}gaussian_mechanisms_are_bounded_within_a_twentieth_of_their_mu",
+        "The table that comes before": f"{AUDIT}claimed_audited_and_theoretical_values_stand_side_by_side",
+        "| epsilon claimed |": f"{METHODS}a_server_that_knows_the_noise_of_other_parties_sees_what_is_left_of_it",
+        "| audited at least |": f"{MECHANISMS}no_bound_is_above_its_claim_in_a_thousand_runs",
+        "| theoretical |": f"{MECHANISMS}every_mechanism_is_audited_and_none_is_above_its_claim",
+        "| any mechanism |": f"{MECHANISMS}no_bound_is_above_its_claim_in_a_thousand_runs",
+        "| canary's mu |": "privacy/auditing/test_cases.py::test_the_worst_canary_of_every_mechanism_moves_it_by_its_sensitivity",
+        "| confidence |": f"{METHODS}an_honest_method_is_not_contradicted_wherever_its_noise_is_added",
+        "| claim |": f"{BREAKS}every_error_is_found_with_power",
+        "| power |": f"{BREAKS}every_error_is_found_with_power",
+        "The views, unit, relation": f"{AUDIT}claimed_audited_and_theoretical_values_stand_side_by_side",
+        "Canaries are searched": f"{WORLDS}the_strongest_candidate_reaches_what_the_claim_allows",
+        "Scores are likelihood ratios": "privacy/auditing/test_recording.py::test_the_ratio_is_that_of_the_densities",
+        "is left out": "experiment/test_audited_method.py::test_a_run_ends_after_its_last_mechanism_and_is_repeated_to_the_bit",
+        "Every observer with a finite": f"{METHODS}an_honest_method_is_not_contradicted_wherever_its_noise_is_added",
+        "A server that sees single shares": f"{METHODS}a_server_that_knows_the_noise_of_other_parties_sees_what_is_left_of_it",
+        "`relation=replace_one` compares": f"{METHODS}a_replaced_record_moves_a_method_further_than_an_added_one",
+        "`unit=user` (methods": f"{WORLDS}worlds_are_neighbours",
+        "`joins=hidden` is that attack": f"{METHODS}a_party_that_takes_part_is_hidden_as_claimed",
+        "`form=one_run` uses one run": f"{METHODS}one_run_with_many_canaries",
+        "`break=` makes a deliberate": f"{BREAKS}only_the_audit_can_reach_the_errors",
+        "or `float32` (the": f"{BREAKS}float32_noise_has_bits_that_a_sum_does_not_have",
+        "No key of a run can": f"{BREAKS}a_run_refuses_an_error_by_name",
+        "The exit code is 0": f"{AUDIT}the_exit_code_says_whether_an_error_was_found",
+        "stores the rows in the package": f"{STORED}the_rows_are_those_of_the_results",
+        "Reports and certificates show": "report/sections/test_privacy.py::test_audits_of_the_code_stand_beside_the_spending_and_say_what_they_are",
+    },
     "docs/guides/certificates.md": {
         "Beside each release lies": f"{CHECK}the_certificate_of_any_file_of_a_release",
         "It says what the release promises": "privacy/certificate/test_words.py::test_it_says_what_is_promised_to_whom",
@@ -227,6 +259,7 @@ TESTED: dict[str, dict[str, str]] = {
         "| `without_statement` |": "experiment/test_certification.py::test_parties_without_a_statement_are_named",
         "A party signs facts and no": "experiment/test_certification.py::test_a_statement_holds_no_array",
         "| `derived` |": "privacy/certificate/test_spending.py::test_a_gaussian_has_a_mu_from_which_all_numbers_follow",
+        "| `audits` |": "privacy/test_stored_audits.py::test_facts_say_that_the_code_was_audited_and_not_a_release",
         "| `noise` |": "privacy/certificate/test_derived.py::test_one_seed_among_the_sources_makes_a_simulation",
         "A reference without privacy": f"{CHECK}a_reference_says_in_words_that_it_is_not_private",
         "the epsilon is infinite": f"{CHECK}a_reference_says_in_words_that_it_is_not_private",
@@ -321,6 +354,21 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "`rehearse` runs without",
         "Further keys",
         "| code |",
+    ),
+    "docs/guides/audit.md": (
+        "An epsilon is a claim",
+        "| column |",
+        "| mu audited / theoretical |",
+        "A canary whose mu is far below",
+        "`results/audit` names",
+        "The attacker knows the program",
+        "The aggregator itself has no claim",
+        "`colluding` one less",
+        "It is quick and not tight",
+        "A method that samples no records",
+        "Keys:",
+        "`epsilon`, `delta`, `runs`",
+        "A release cannot be audited by itself",
     ),
     "docs/guides/certificates.md": (
         "A small run with a seed",

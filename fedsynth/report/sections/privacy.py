@@ -102,12 +102,12 @@ def _certificates(context: ReportContext) -> dict[str, object]:
 
 def _audits(context: ReportContext) -> Table | None:
     """Audits of the code of this run's methods, where there are any."""
-    stored = stored_audits()
     names = sorted({row.method for row in context.data.privacy})
-    found = [audit for name in names for audit in stored.of_method(name)]
+    found = [audit for name in names for audit in stored_audits().of_method(name)]
+    commits = ", ".join(sorted({audit.commit for audit in found}))
     caption = (
         "Audits of the code of these methods: claimed, by attack at least, and theoretical "
-        f"(commit {stored.commit})"
+        f"(commit {commits})"
     )
     return Table(caption, _AUDIT_COLUMNS, [_audit_row(a) for a in found]) if found else None
 

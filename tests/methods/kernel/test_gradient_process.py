@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,3 +79,13 @@ def test_what_pushes_images_apart_is_the_gradient_of_their_mean_kernel():
     mean = torch.stack([kernel(a, b) for a in y for b in y]).mean()
     (expected,) = torch.autograd.grad(mean, y)
     torch.testing.assert_close(mean_kernel_gradients(y.detach(), SCALES), expected)
+
+
+def test_gradients_at_one_point_of_one_scale_reach_three_fifths_of_the_bound():
+    """r exp(-r^2 / 2) at r lengths of distance: at most exp(-1 / 2), where the bound is one."""
+    noise = GradientNoise(torch.zeros(1, 6), [2.0])
+    directions = torch.eye(6)[:1]
+    for r in (0.1, 0.5, 1.0, 2.0, 4.0):
+        norm = float(noise.rows(2.0 * r * directions).norm())
+        assert norm == pytest.approx(r * math.exp(-(r**2) / 2), rel=1e-4)
+        assert norm <= math.exp(-0.5) * (1 + 1e-6)

@@ -48,6 +48,26 @@ def test_every_mechanism_is_audited_and_none_is_above_its_claim(name):
     assert together <= 0.05 + 1e-9
 
 
+@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_no_bound_is_above_its_claim_in_a_thousand_runs(name, relation):
+    """With 95% each, by the family of the event and by the definition alone."""
+    finding = _attack(
+        cases_of(name)[0],
+        RATIO,
+        1.0,
+        DELTA,
+        runs=1000,
+        choice=None,
+        noise_seed=6,
+        confidence=0.95,
+        relation=relation,
+    )
+    assert finding.audited_epsilon <= finding.claimed_epsilon
+    assert finding.audited_epsilon_any <= finding.claimed_epsilon
+    assert not finding.found
+
+
 @pytest.mark.parametrize("name", ["record_sum", "gradients", "vote_sums"])
 def test_mechanisms_are_audited_for_replaced_records(name):
     """Calibrated to the relation; sampled ones by the pair of outputs of two canaries."""

@@ -16,6 +16,7 @@ from fedsynth.engine.base import Engine
 from fedsynth.privacy.accounting.events import gaussian, to_json
 from fedsynth.privacy.certificate import CertificateDamaged, check, read
 from fedsynth.privacy.certificate.check import certificate_of
+from fedsynth.privacy.certificate.document import FORM, WITHOUT_AUDITS
 from fedsynth.privacy.certificate.registry_record import registry_text
 
 ONE_KEY = certified.forger()
@@ -217,6 +218,8 @@ def called_private(body: dict[str, Any]) -> None:
         (lambda body: body.pop("assumes"), "fields of a certificate"),
         (lambda body: body["release"].update(stage="one"), "damaged"),
         (lambda body: body.update(statements=[]), "names no party"),
+        (lambda body: body["audits"].update(scope="This release was audited."), "on audits"),
+        (lambda body: body["audits"]["rows"][0].update(audited_epsilon=0.0), "audits are not"),
     ],
 )
 def test_a_forged_certificate_contradicts_the_parties(
@@ -224,6 +227,17 @@ def test_a_forged_certificate_contradicts_the_parties(
 ) -> None:
     certified.forge(certificate, change)
     assert any(words in text for text in problems(certificate))
+
+
+def test_a_certificate_of_the_form_before_audits_is_read(certificate: Path) -> None:
+    def former(body: dict[str, Any]) -> None:
+        del body["audits"]
+        body["form"] = WITHOUT_AUDITS
+
+    certified.forge(certificate, former)
+    assert not problems(certificate)
+    certified.forge(certificate, lambda body: body.update(form=FORM))
+    assert any("fields of a certificate" in text for text in problems(certificate))
 
 
 def test_a_registry_record_with_another_epsilon_is_found(certificate: Path) -> None:

@@ -31,6 +31,8 @@ def test_it_says_what_is_promised_to_whom(here: Engine, tmp_path) -> None:
         "This is a simulation: the noise comes from a seed. No privacy holds against who knows",
         "2^-100 per number",
         "treated as public:",
+        "audit of the code of dp_merf_joint at small size, towards server, unit record",
+        "not on this release or its records",
         "post-processing",
         "who signed it is not established: party 0, party 1, party 2, server",
     ):

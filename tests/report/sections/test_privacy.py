@@ -10,10 +10,12 @@ import pytest
 from report_pages import Page, context, report_data
 
 from fedsynth.cli.plan_table import plan_table
+from fedsynth.core.text import epsilon_text
 from fedsynth.experiment.config import resolve
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
-from fedsynth.report.elements import Row
+from fedsynth.privacy.stored_audits import stored_audits
+from fedsynth.report.elements import Row, Table
 from fedsynth.report.rendering import render_section
 from fedsynth.report.report_data import ReportData, build_report_data, privacy_rows
 from fedsynth.report.sections.privacy import MAX_ROWS, Spending, privacy_section
@@ -87,3 +89,22 @@ def test_the_summary_names_the_largest_spending(run: RunDirectory) -> None:
     data = dataclasses.replace(report_data(), privacy=(first, *others, later))
     (only,) = spending(run, data)
     assert only.summary == "psg, budget ε = 10: 1 party, at most ε = 9.95 spent"
+
+
+def test_audits_of_the_code_stand_beside_the_spending_and_say_what_they_are(
+    run: RunDirectory,
+) -> None:
+    data, _ = planned(3, gs_wgan={"subsets": 3, "steps": 3, "per_round": 1})
+    section = privacy_section(context(run, data))
+    table = section.content["audits"]
+    assert isinstance(table, Table)
+    audits = stored_audits().of_method("gs_wgan")
+    assert len(table.rows) == len(audits) > 0
+    for row, audit in zip(table.rows, audits, strict=True):
+        claimed, audited, theoretical = row.cells[5:8]
+        assert claimed == epsilon_text(audit.claimed_epsilon)
+        assert audited == epsilon_text(audit.audited_epsilon)
+        assert theoretical == epsilon_text(audit.theoretical_epsilon)
+    assert "not on this release" in str(render_section(section))
+    bare = privacy_section(context(run, dataclasses.replace(data, privacy=[])))
+    assert bare.content["audits"] is None
