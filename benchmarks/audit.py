@@ -58,8 +58,9 @@ HEAD = """\
 # Audits
 
 Lower bounds on epsilon by attack (`docs/guides/audit.md`), all at epsilon {epsilon}, delta 1e-5,
-noise_seed 1, unit record and relation add_remove unless the row says otherwise; all tables by
-`{command}`, on 2 CPU cores (methods: {seconds} s of
+noise_seed 1, unit record and relation add_remove unless the row says otherwise. Each audit was
+run by the `fedsynth audit` command in its JSON file, some with fewer runs than the benchmark plans
+now; the tables by `{command} --table`, on 2 CPU cores (methods: {seconds} s of
 processor time). Commits of the attacked code: {commits}.
 "X-on-Y" is the change of X applied to Y. Bounds hold with the
 confidence of their row, and the rows of one audit together with 95%.
