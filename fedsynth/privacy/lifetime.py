@@ -181,7 +181,11 @@ class LifetimeBook:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock"):
                 jobs = self.jobs()
-                if not any(known.key == job.key for known in jobs):
+                same = [known for known in jobs if known.key == job.key]
+                if any(flatten(known.event) != flatten(job.event) for known in same):
+                    text = "this party's book of admitted jobs holds this one at another cost."
+                    raise Refused(Refusal.LEDGER, text)
+                if not same:
                     self._check(jobs, job, accounting)
                     self._append(job)
         self._known.add(job.key)
@@ -295,28 +299,31 @@ class WithinPlan:
 
     def _forget(self) -> None:
         self._seen = 0  # entries, which a ledger only appends
-        self._charged: Counter[str] = Counter()  # by this job
-        self._known = {self._job.name}  # jobs that the book was found to hold
+        self._charged: dict[str, Counter[str]] = {}  # by job
 
     def check(self, entries: Sequence[Entry], event: DpEvent) -> None:
-        """Refuse a charge beyond the job's plan, or to a ledger with jobs that the book lacks.
+        """Refuse a charge beyond the job's plan, or to a ledger that the book does not cover.
+
+        The ledger is signed and the book is not: a book that lacks a job of the ledger, or holds it
+        at a lower price than was charged, was damaged, and would make room for further jobs.
 
         Raises:
-            Refused: The charge would exceed the plan, or the book is incomplete.
+            Refused: The charge would exceed the plan, or the book does not cover the ledger.
         """
         if len(entries) < self._seen:
             self._forget()
         new = [entry for entry in entries[self._seen :] if entry.kind == CHARGE]
-        if any(entry.job not in self._known for entry in new):
-            self._known |= {job.name for job in self._book.jobs()}
-            if any(entry.job not in self._known for entry in new):
-                text = "this party's book of admitted jobs lacks jobs of its ledger."
-                raise Refused(Refusal.LEDGER, text)
+        charged = {job: Counter(events) for job, events in self._charged.items()}
         for entry in new:
-            if entry.job == self._job.name:
-                self._charged += flatten(from_json(entry.event))
-        self._seen = len(entries)
-        if not self._charged + flatten(event) <= self._planned:
+            charged.setdefault(entry.job, Counter()).update(flatten(from_json(entry.event)))
+        if any(entry.job != self._job.name for entry in new):
+            planned = {job.name: flatten(job.event) for job in self._book.jobs()}
+            planned[self._job.name] = self._planned
+            if not all(events <= planned.get(job, Counter()) for job, events in charged.items()):
+                text = "this party's book of admitted jobs lacks jobs of its ledger, or their cost."
+                raise Refused(Refusal.LEDGER, text)
+        self._charged, self._seen = charged, len(entries)
+        if not charged.get(self._job.name, Counter()) + flatten(event) <= self._planned:
             raise Refused(
                 Refusal.BUDGET,
                 "this request would charge more than the plan that its job was admitted with: a "

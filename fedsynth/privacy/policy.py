@@ -258,7 +258,7 @@ def parse_policy(text: str) -> PartyPolicy:
     """
     try:
         values = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise UserError(f"no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise UserError("a policy holds keys and values: data, lifetime, methods and others.")
@@ -339,8 +339,10 @@ def _check(policy: PartyPolicy) -> None:
             )
 
 
-class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A safe loader that refuses a key that is given twice."""
+class _StrictLoader(yaml.SafeLoader):
+    """A safe loader that refuses a key that is given twice.
+
+    It is the loader in Python: the one in C ends the process on 100,000 nested brackets."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node.

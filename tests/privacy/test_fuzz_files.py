@@ -1,11 +1,12 @@
-"""Damaged ledgers, keys, checkpoints, state files, data and releases: a message for the user, never
-another exception, and no spending that a damaged file would hide.
+"""Damaged files of a party, a run and a release: a message for the user, never another exception,
+and no spending that a damaged file would hide.
 
 A slice by default; FEDSYNTH_FUZZ=20000 damages 2,000 files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import warnings
@@ -13,19 +14,32 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import certified
 import numpy as np
 import pytest
 import torch
+from real_party import POLICY, RealParty, proposal
 
-from fedsynth.core.errors import UserError
+from fedsynth.core.errors import Refusal, UserError
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.types import Budget
 from fedsynth.data.formats import npz
+from fedsynth.experiment import client_session
+from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import gaussian
-from fedsynth.privacy.ledger import BudgetExceeded, Ledger, LedgerError, read_chains, read_entries
+from fedsynth.privacy.certificate.check import check
+from fedsynth.privacy.ledger import (
+    BudgetExceeded,
+    Ledger,
+    LedgerError,
+    read_chains,
+    read_entries,
+    total,
+)
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_key import PartyKey
+from fedsynth.privacy.policy import PartyPolicy, read_policy
 from fedsynth.privacy.secagg.protocol import COLLECT, SETUP, SHARE, UNMASK, answer_in_stage
 from fedsynth.storage.checkpoint import rounds
 from fedsynth.storage.releases import archive, unarchive
@@ -33,9 +47,10 @@ from fedsynth.storage.state_file import DamagedState, read_state, write_state
 
 FILES = max(40, int(os.environ.get("FEDSYNTH_FUZZ", "400")) // 10)  # over all kinds
 SEED = int(os.environ.get("FEDSYNTH_FUZZ_SEED", "0"))
-KINDS = 8
+KINDS = 11
 EACH = -(-FILES // KINDS)
 EVENT = gaussian(2.0)  # four of them cost 4.73, five of them 5.38
+ASK = Request("release", 0, scalars={"seed": 0})
 BUDGET = Budget(5.0, 1e-5, accounting="rdp")
 
 
@@ -306,3 +321,55 @@ def test_a_damaged_state_of_a_secure_sum_is_refused(tmp_path):
         except UserError:
             refused += 1
     assert refused > EACH / 2
+
+
+@pytest.mark.timeout(3000)
+def test_a_damaged_policy_is_a_message_or_a_policy(tmp_path):
+    """An altered limit that is still one is its owner's word; nothing else passes for a policy."""
+    path, damage = tmp_path / "party.yaml", Damage(70)
+    policy = f"{POLICY}most_rounds: 30\npeers: {{1: {'a1' * 32}}}\nplugins: [own.py]\n".encode()
+    refused = 0
+    for _ in range(EACH):
+        path.write_bytes(damage(policy))
+        try:
+            assert isinstance(read_policy(path), PartyPolicy)
+        except UserError:
+            refused += 1
+    assert refused > EACH / 4
+
+
+@pytest.mark.timeout(3000)
+def test_a_damaged_book_makes_no_room_in_the_lifetime(tmp_path):
+    """A party that has spent its lifetime, restarted with a damaged book: whatever a server asks
+    for, all releases together stay within the budget, and refusals have a code."""
+    party = RealParty(tmp_path / "party")
+    seeds = [s for s in range(6) if party.ask(proposal(seed=s), ASK).release is not None]
+    book, ledger = party.folder / "jobs.jsonl", party.folder / "ledger.jsonl"
+    whole, kept = book.read_bytes(), {p: p.read_bytes() for p in party.folder.glob("ledger.*")}
+    damage, codes = Damage(80), Counter()
+    for number in range(EACH):
+        for path, data in kept.items():
+            path.write_bytes(data)
+        book.write_bytes(damage(whole))
+        client_session.forget_parties()
+        for seed in (seeds[0], 100 + number):
+            reply = party.ask(proposal(seed=seed), ASK)
+            codes[reply.refusal] += 1
+        assert epsilon(total(read_entries(ledger)), 1e-3) <= 4
+    assert codes[Refusal.LEDGER]
+    assert set(codes) <= {None, Refusal.LEDGER, Refusal.BUDGET, Refusal.INTERNAL}
+
+
+@pytest.mark.timeout(3000)
+def test_a_damaged_certificate_or_its_record_is_found(tmp_path, here):
+    job = certified.released("dp_merf", tmp_path / "run", here, "together")
+    folder, damage = certified.folder_of(job), Damage(90)
+    certificate = folder / "stage-1.privacy.json"
+    for number in range(EACH):
+        path = certificate if number % 3 else folder / "stage-1.registry.yaml"
+        content = path.read_bytes()
+        path.write_bytes(damage(content))
+        with contextlib.suppress(UserError):
+            assert check(certificate).problems
+        path.write_bytes(content)
+    assert not check(certificate).problems

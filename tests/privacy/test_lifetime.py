@@ -250,6 +250,23 @@ def test_a_ledger_with_jobs_that_the_book_lacks_is_refused(tmp_path: Path) -> No
     WithinPlan(book, planned).check([other], gaussian(6.0))
 
 
+def test_a_book_with_a_lower_cost_than_the_ledger_is_refused(tmp_path: Path) -> None:
+    """One altered digit of the book would make room for jobs; the ledger, which is signed, has what
+    was charged."""
+    path, first = tmp_path / BOOK, AdmittedJob("a", "first", gaussian(6.0))
+    LifetimeBook(path, BUDGET).admit(first)
+    path.write_text(path.read_text().replace("6.0", "9.0"))
+    book, second = LifetimeBook(path, BUDGET), AdmittedJob("b", "second", gaussian(60.0))
+    book.admit(second)
+    charge: Any = Charge("first", to_json(gaussian(6.0)))
+    for _ in range(2):
+        with pytest.raises(Refused, match="or their cost") as caught:
+            WithinPlan(book, second).check([charge], gaussian(60.0))
+        assert caught.value.code is Refusal.LEDGER
+    with pytest.raises(Refused, match="at another cost"):
+        book.admit(first)
+
+
 # The book
 
 

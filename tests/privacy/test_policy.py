@@ -202,3 +202,11 @@ def test_peers_are_numbers_with_public_keys() -> None:
     for wrong in ('{one: "' + key + '"}', '{1: "0a"}', "{1: 17}", '{-1: "' + key + '"}'):
         with pytest.raises(UserError, match=r"peers\.(one|1|-1)"):
             parse_policy(LEAST + f"peers: {wrong}")
+
+
+@pytest.mark.parametrize(
+    "value", ["2026-13-45", "0x", "? [a]: b", "!!int x", "9" * 5000, "[" * 90_000, "- " * 40_000]
+)
+def test_a_value_that_yaml_cannot_build_is_a_message(value: str) -> None:
+    with pytest.raises(UserError):
+        parse_policy(f"{LEAST}most_rounds: {value}\n")
