@@ -47,7 +47,7 @@ def find(source: str, data_dir: Folder) -> tuple[str, tuple[str, ...]]:
     for short, name in SOURCES.items():
         if source not in (AUTO, short):
             continue
-        reason = _unavailable(name, data_dir)
+        reason = _unavailable(name, data_dir) or (_not_at_hand(name) if source == AUTO else None)
         if reason is None:
             return name, tuple(tried)
         tried.append(f"{short}: {reason}")
@@ -63,6 +63,14 @@ def _unavailable(name: str, data_dir: Folder) -> str | None:
     if name in federated.READERS:
         return federated.unavailable(name, data_dir)
     return mnist_writers.unavailable(data_dir) if name == mnist_writers.NAME else None
+
+
+def _not_at_hand(name: str) -> str | None:
+    """The reason why `source=auto` passes over a source that would have to be downloaded."""
+    cache = femnist.flower_cache()
+    if name != "femnist_flower" or cache.is_dir():
+        return None
+    return f"there is no {cache} (source=flower downloads it from Hugging Face)"
 
 
 @dataset(

@@ -109,6 +109,13 @@ def read_tff(data_dir: Folder, split: str) -> Iterator[User]:
 # Flower Datasets
 
 
+def flower_cache() -> Path:
+    """The folder in which Hugging Face's library keeps `flwrlabs/femnist` once it is downloaded."""
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    cache = os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets"
+    return Path(cache) / "flwrlabs___femnist"
+
+
 def read_flower(_data_dir: Folder, split: str) -> Iterator[User]:
     """Users from `flwrlabs/femnist`, which has rows of `image`, `writer_id` and `character`.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 from femnist_files import write_leaf, write_tff
 
@@ -16,9 +18,34 @@ def no_network(monkeypatch):
         raise registries.Unavailable("no network")
 
     monkeypatch.setattr(registries, "qmnist_labels", refuse)
+    _install(monkeypatch, False)
     mnist_writers._unavailable.cache_clear()
     yield
     mnist_writers._unavailable.cache_clear()
+
+
+def _install(monkeypatch, installed):
+    """Make flwr_datasets appear to be installed or not, whatever this environment has."""
+    found = importlib.util.find_spec
+
+    def find(name, *rest):
+        if name == "flwr_datasets":
+            return found("json") if installed else None
+        return found(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_auto_takes_flower_datasets_only_where_their_files_are(tmp_path, monkeypatch):
+    _install(monkeypatch, True)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hub"))
+    name, tried = emnist_users.find("auto", tmp_path)
+    assert name == "mnist_virtual"
+    assert f"no {tmp_path / 'hub' / 'flwrlabs___femnist'} (source=flower downloads it" in tried[2]
+    assert emnist_users.find("flower", tmp_path) == ("femnist_flower", ())
+    (tmp_path / "hub" / "flwrlabs___femnist").mkdir(parents=True)
+    assert emnist_users.find("auto", tmp_path)[0] == "femnist_flower"
 
 
 @pytest.mark.usefixtures("no_network")
