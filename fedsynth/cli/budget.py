@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dp_accounting import DpEvent
 
+from fedsynth.core.arguments import ArgumentParser
 from fedsynth.core.enums import Accounting, Relation, Unit
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.privacy.accounting.accountant import epsilon
@@ -168,7 +169,7 @@ def _terms(run: Path, options: argparse.Namespace) -> Terms:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print the report of a folder; exit code 2 if there is nothing to report, or damage."""
-    parser = argparse.ArgumentParser(prog="fedsynth budget")
+    parser = ArgumentParser(prog="fedsynth budget")
     parser.add_argument("folder", type=Path, help="of a party's party.yaml, or a run directory")
     parser.add_argument("--delta", type=float, help="of a run; default: its own")
     options = parser.parse_args(words)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedsynth.core.arguments import ArgumentParser
 from fedsynth.core.enums import Accounting, Relation
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.plan import readable_view
@@ -188,7 +189,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one of the commands; exit code 2 after an error, which is printed."""
-    parser = argparse.ArgumentParser(prog="fedsynth ledger")
+    parser = ArgumentParser(prog="fedsynth ledger")
     parser.add_argument("command", choices=("show", "verify", "export", "close"))
     parser.add_argument("path", type=Path, help="a party's ledger.jsonl, or a run's")
     parser.add_argument(

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import IO, Any
 
 import click
 
@@ -14,6 +15,14 @@ import fedsynth
 
 WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 SHELLS = ("bash", "zsh", "fish")
+
+
+class _Wrong(click.UsageError):
+    """A wrong command line, told in one line like every other error."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message."""
+        click.echo(f"error: {self.format_message()}", file=file, err=True)
 
 
 class _Commands(click.Group):
@@ -38,12 +47,10 @@ class _Commands(click.Group):
             from fedsynth.experiment.scenario_files import scenario_files
 
             if args[0] in scenario_files():
-                raise click.UsageError(
-                    f"{args[0]} is a scenario: `fedsynth run {args[0]}` runs it.", ctx
-                )
-            raise click.UsageError(
-                f"no command {args[0]!r}.{nearest(args[0], self.commands)} "
-                "`fedsynth --help` lists them.",
+                raise _Wrong(f"{args[0]} is a scenario: `fedsynth run {args[0]}` runs it.", ctx)
+            near = nearest(args[0], [*self.commands, *scenario_files()])
+            raise _Wrong(
+                f"no command {args[0]!r}.{near} `fedsynth --help` lists them.",
                 ctx,
             )
         return super().resolve_command(ctx, args)
@@ -143,7 +150,7 @@ def resume(words: tuple[str, ...]) -> None:
     """
     if not _help_asked(words):
         if not words or "=" in words[0] or words[0].startswith("-"):
-            raise click.UsageError("name the run directory to continue: fedsynth resume DIR.")
+            raise _Wrong("name the run directory to continue: fedsynth resume DIR.")
         _exit("fedsynth.cli.run", ["--resume", words[0], *words[1:]])
 
 
@@ -310,7 +317,7 @@ def table(words: tuple[str, ...]) -> None:
     """
     if not _help_asked(words):
         if not words:
-            raise click.UsageError("name at least one run directory: fedsynth table RUN.")
+            raise _Wrong("name at least one run directory: fedsynth table RUN.")
         _exit("fedsynth.cli.markdown_table", words)
 
 
@@ -343,7 +350,7 @@ def nodes(words: tuple[str, ...]) -> None:
 
 
 @app.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", default="")
 def completion(shell: str) -> None:
     """Print the completion script of a shell.
 
@@ -351,9 +358,13 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
+    from fedsynth.core.errors import unknown
+
+    if shell not in SHELLS:
+        raise _Wrong(str(unknown("shell", shell, SHELLS)))
     script = get_completion_class(shell)
     if script is None:
-        raise click.UsageError(f"there is no completion for {shell}.")
+        raise _Wrong(f"there is no completion for {shell}.")
     click.echo(script(app, {}, "fedsynth", "_FEDSYNTH_COMPLETE").source())
 
 

@@ -16,7 +16,6 @@ ends everything it started.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -30,6 +29,7 @@ from pathlib import Path
 
 import psutil
 
+from fedsynth.core.arguments import ArgumentParser
 from fedsynth.core.errors import UserError
 from fedsynth.engine.client_app import PARTY_CONFIG
 from fedsynth.storage.files import write_file
@@ -262,7 +262,7 @@ def _policies(job: Path, given: Sequence[Path], parties: int) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the module's text."""
-    parser = argparse.ArgumentParser(prog="python -m fedsynth.cli.nodes")
+    parser = ArgumentParser(prog="fedsynth nodes")
     commands = parser.add_subparsers(dest="command", required=True)
     app = commands.add_parser("app", help="write the folder that flwr run takes")
     app.add_argument("folder", type=Path)
@@ -291,8 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 timeout=chosen.timeout,
             )
     except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

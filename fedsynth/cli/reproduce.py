@@ -217,8 +217,11 @@ def _sorted(words: Sequence[str]) -> tuple[list[str], dict[str, str], set[str]]:
     values = dict(word.split("=", 1) for word in words if "=" in word)
     for flag in flags - set(FLAGS):
         raise unknown("option", flag, FLAGS)
-    for key in values.keys() - set(KEYS):
-        raise unknown("key", key, KEYS)
+    for key, value in values.items():
+        if key not in KEYS:
+            raise unknown("key", key, KEYS)
+        if not value:
+            raise UserError(f"{key}= is empty: give a value, or leave the key out.")
     return names, values, flags
 
 
@@ -277,9 +280,9 @@ def _reproduce(words: Sequence[str]) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; exit code 2 after an error of the user."""
     arguments = list(sys.argv[1:] if words is None else words)
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if {"-h", "--help"} & set(arguments):
         print(USAGE)
-        return 0 if arguments else 2
+        return 0
     try:
         return exit_code(lambda: _reproduce(arguments))
     except KeyboardInterrupt:

@@ -7,22 +7,22 @@ needed but the named path. The exit code is 0 if everything holds, else 2.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedsynth.cli import verify_ledger
 from fedsynth.cli.trusted_keys import trusted_keys
+from fedsynth.core.arguments import ArgumentParser
 from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.storage.run_directory import CONFIG
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(prog="python -m fedsynth.cli.verify")
+    made = ArgumentParser(prog="fedsynth verify")
     made.add_argument(
         "path", type=Path, help="a release, a folder of releases, a run directory or a ledger"
     )

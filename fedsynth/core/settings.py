@@ -61,9 +61,28 @@ def build(cls: type[C], values: Mapping[str, Any], path: str = "") -> C:
             raise UserError(f"unknown key '{prefix}{name}'.{nearest(name, fields)} {names}")
     made = {}
     for name, value in values.items():
-        made[name] = convert(value, hints[name], prefix + name)
-        _check_limits(made[name], fields[name].metadata, prefix + name)
+        limits, key = fields[name].metadata, prefix + name
+        try:
+            made[name] = convert(value, hints[name], key)
+        except UserError as error:
+            within = "" if "llowed: " in str(error) else _within(limits)
+            raise UserError(f"{error}{within}") from None
+        _check_limits(made[name], limits, key)
     return cls(**made)
+
+
+def _within(limits: Mapping[str, Any]) -> str:
+    """A sentence with what a setting allows; empty if it has no limits."""
+    if limits.get("choices") is not None:
+        return f" {allowed(limits['choices'])}"
+    words = {
+        "above": "above {}",
+        "at_least": "at least {}",
+        "below": "below {}",
+        "at_most": "at most {}",
+    }
+    given = [w.format(_limit(limits[k])) for k, w in words.items() if limits.get(k) is not None]
+    return f" Allowed: {' and '.join(given)}." if given else ""
 
 
 def former_names(cls: type) -> dict[str, str]:
@@ -99,6 +118,8 @@ def _note_once(text: str) -> None:
 def convert(value: Any, kind: Any, key: str) -> Any:
     """`value` as the type `kind`, or a UserError that names the key and what was expected."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if value is None and type(None) not in arguments:
+        raise UserError(f"{key}= is empty: give a value, or leave the key out.")
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None

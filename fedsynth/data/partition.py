@@ -95,6 +95,12 @@ def counts(
     chosen = find(name)
     for option in options:
         if option not in chosen.options:
+            if ":" in option:
+                spaced = option.replace(":", ": ")
+                raise UserError(
+                    f"options has the key {option!r}, without a value: write a space after the "
+                    f"colon, as in 'options={{{spaced}}}'."
+                )
             raise (
                 unknown(f"option of partitioner {name}", option, chosen.options)
                 if chosen.options

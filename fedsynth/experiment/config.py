@@ -47,6 +47,7 @@ from fedsynth.experiment.without_noise import (
 from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
 
 INFINITY = float("inf")
+MAX_EPSILON = 10_000.0  # of a private method: beyond it the guarantee is empty, and no noise fits
 Item = TypeVar("Item")
 
 
@@ -86,7 +87,9 @@ class RunConfig:
         None, "makes noise reproducible: an experiment, never a release", at_least=0
     )
     engine: EngineName = setting(EngineName.RAY, "where the apps run")
-    workers: int | None = setting(None, "worker processes; default: one per CPU", at_least=1)
+    workers: int | None = setting(
+        None, "worker processes; default: one per CPU", at_least=1, at_most=10_000
+    )
     num_cpus: float = setting(1.0, "CPUs per worker", above=0)
     num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
     address: str | None = setting(None, "a running Ray cluster to join")
@@ -388,6 +391,12 @@ def check(config: ExperimentConfig) -> ExperimentConfig:
                 + ", ".join(n for n, m in all_methods().items() if not m.private)
                 + "."
             )
+        for epsilon in config.run.epsilon:
+            if method(name).private and epsilon > MAX_EPSILON:
+                raise UserError(
+                    f"epsilon={epsilon:g} must be at most {MAX_EPSILON:,.0f} for {name}, a private "
+                    "method. epsilon=1 to 10 are usual."
+                )
     return config
 
 

@@ -143,6 +143,8 @@ def archive(outcome: Outcome) -> bytes:
 
 def unarchive(path: Path) -> Outcome:
     """Read what `archive` wrote; a damaged or foreign file is a `UserError`."""
+    if path.is_file() and not zipfile.is_zipfile(path):  # numpy would advise to unpickle it
+        raise UserError(f"{path} cannot be read as a release: it is no npz file, or is cut off.")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(np.array(file[name])) for name in file.files}

@@ -291,7 +291,10 @@ def refused(words: list[str], capsys, tmp_path: Path) -> str:
         (["delta=2"], r"delta=2\.0 must be below 1"),
         (["parties=20"], r"10 classes cannot be cut into 20 equal blocks"),
         (["partition=shards", "options=", "parties=9000"], r"leaves party \d+ without records"),
-        (["method=ldpdc", "epsilon=1e9", "accounting=rdp"], r"there is no noise to calibrate"),
+        (
+            ["method=ldpdc", "epsilon=1e9", "accounting=rdp"],
+            r"epsilon=1e\+09 must be at most 10,000",
+        ),
         (["method=ldpdc", "num_gpus=100"], r"num_gpus: 100 GPUs are needed"),
         (["method=ldpdc", "address=auto"], r"address='auto' is for engine=ray only"),
         (

@@ -1,15 +1,30 @@
-"""Wrong words on the command line: one message that teaches, exit code 2, nothing on the disk."""
+"""Wrong words on the command line: one message that teaches, exit code 2, nothing on the disk.
+
+`wrong_inputs.txt` is the table: a command line, and the beginning of its message. Commands run in
+this process through the same entry as the installed one; a few run in processes of their own."""
 
 from __future__ import annotations
 
 import io
+import os
+import shlex
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from commands import call
 
 from fedsynth.cli.run import main, tolerate_terminal
 
+TABLE = Path(__file__).with_name("wrong_inputs.txt")
+LINES = [
+    tuple(line.split(" => "))
+    for line in TABLE.read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+MOST_SECONDS = 5.0  # of processor time
 RUN = "scenario=classification data=shapes engine=inprocess"
 
 # words, and parts of the message
@@ -32,6 +47,65 @@ WRONG = [
     ("scenario=clasification", "Did you mean 'classification'?"),
     ("method=ldpdc ldpdc.noise=0.01 epsilon=1", "ldpdc.noise=0.01 costs epsilon="),
 ]
+
+
+@pytest.fixture(scope="module")
+def wrong_files(tmp_path_factory) -> Path:
+    """The files that the lines of the table name."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "empty_dir").mkdir()
+    texts = {
+        "a_list.yaml": "- 1\n- 2\n",
+        "broken.yaml": "a: [1\n",
+        "unknown_key.yaml": "dat: shapes\n",
+        "bad_preset.yaml": "presets: {tiny: {}}\n",
+        "bad_type.yaml": "parties: many\n",
+        "notes.txt": "hello\n",
+        "broken.npz": "hello\n",
+        "empty.jsonl": "",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / "binary.yaml").write_bytes(bytes([0x7F, 0x45, 0xD0, 0x00, 0xFF]))
+    return folder
+
+
+def test_the_table_has_three_hundred_different_lines() -> None:
+    assert len({words for words, _ in LINES}) == len(LINES) >= 300
+
+
+@pytest.mark.parametrize(("words", "message"), LINES, ids=[words for words, _ in LINES])
+def test_each_line_of_the_table_is_answered_with_its_message(
+    words: str, message: str, wrong_files: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(wrong_files)
+    before = sorted(wrong_files.rglob("*"))
+    start = time.process_time()
+    called = call(shlex.split(words))
+    assert time.process_time() - start < MOST_SECONDS
+    assert called.code == 2
+    assert called.err.startswith(f"error: {message}")
+    assert called.err.count("error: ") == 1
+    assert "Traceback" not in called.err + called.out
+    assert sorted(wrong_files.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words", ["run classification data=shaps --plan", "ledger shw x", "fetch mnits"]
+)
+def test_a_process_of_its_own_answers_in_the_same_way(words: str, wrong_files: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsynth", *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=wrong_files,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "Did you mean" in line
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)

@@ -10,7 +10,6 @@ used or overwritten, and no other data are used in its place.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from fedsynth.core.arguments import ArgumentParser
 from fedsynth.core.errors import UserError, exit_code, unknown
 from fedsynth.data.fetch import registries
 from fedsynth.data.fetch.known_files import (
@@ -243,9 +243,7 @@ def _not_available(files: DatasetFiles, folder: Path, tried: Sequence[str]) -> s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch and verify data sets; print where each one is."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fedsynth.data.fetch.fetch", description=__doc__
-    )
+    parser = ArgumentParser(prog="fedsynth fetch", description=__doc__)
     parser.add_argument("names", nargs="+", metavar="name", help=" or ".join(FILE_SETS))
     parser.add_argument("--data-dir", help=f"default: ${VARIABLE}, else {data_directory()}")
     options = parser.parse_args(arguments)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedsynth.report.paper_comparison.numbers import Published
 
 ALONE = "one party with all data"  # the setting of all published tables
-MAX_DIFFERENCES = 3
+MAX_DIFFERENCES = 5
 MAX_EXACT, MAX_NEAREST = 4, 2  # published numbers per measured one
 VARIANTS = ("_joint",)  # suffixes of variants of published methods
 
@@ -28,6 +28,7 @@ class Measured:
     value: float
     deviation: float | None = None  # over seeds
     spc: float | None = None  # images per class
+    changed: str = ""  # settings of the method and its evaluation that are not the published ones
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,13 @@ def differences(ours: Measured, paper: Published) -> tuple[str, ...]:
         differing.append(f"epoch ({measured}, {published})")
     if ours.parties != ALONE:
         differing.append(f"parties ({ours.parties}, {ALONE})")
+    if ours.spc is not None and paper.protocol != "none" and paper.spc != round(ours.spc):
+        printed = "not printed" if paper.spc is None else f"{paper.spc:,}"
+        differing.append(f"images per class ({ours.spc:,.0f}, {printed})")
+    if ours.changed:
+        differing.append(f"settings ({ours.changed})")
+    if _ablation(paper.setting):
+        differing.append(f"ablation (none, {paper.setting})")
     return tuple(differing)
 
 

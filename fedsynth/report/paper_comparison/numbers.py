@@ -2,9 +2,10 @@
 
 `paper_numbers.csv` holds every accuracy, score and epsilon of the tables of five papers, under the
 names that this project uses for data, methods, classifiers and protocols. Accuracies are fractions.
-`protocol` is "none" if no classifier was trained on a released set. `flag` is the reason why a
-number is not a target: it contradicts another cell, its epsilon is not the one spent, or it was
-selected on test data. Values are as printed, flagged or not.
+`protocol` is "none" if no classifier was trained on a released set, and "original" where a table
+repeats a number of the method's own paper, which was measured as that paper measures. `flag` is the
+reason why a number is not a target: it contradicts another cell, its epsilon is not the one spent,
+or it was selected on test data. Values are as printed, flagged or not.
 `paper_relations.csv` names the neighbours that each method's authors count, and where they say so.
 """
 

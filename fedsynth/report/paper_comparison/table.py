@@ -2,8 +2,8 @@
 
 It is a section of every report, and `comparison.md` in the run directory. A published number is
 compared only with one for the same data and method; every other difference (epsilon, protocol,
-classifier, epoch, parties) is named. Departures of the run from the published settings follow below
-the table.
+classifier, epoch, parties, images per class, settings) is named. Departures of the run from the
+published settings follow below the table.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ COMPARISON = "comparison.md"
 HEADINGS = ("method", "ε", "measured by", "ours", "paper", "source", "differs in", "caveat")
 _ACCURACY_METRIC = re.compile(r"accuracy_(?P<protocol>[A-Z]|none)_(?P<name>\w+)")
 AVERAGE = "average"
+MAX_SETTINGS = 3  # changed settings that a line of the table names
 
 
 def measured_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> list[Measured]:
@@ -60,6 +61,7 @@ def measured_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> li
                     float(values.mean()),
                     float(values.std(ddof=1)) if len(values) > 1 else None,
                     spc,
+                    _changed(config, str(method)),
                 )
             )
     return numbers
@@ -121,19 +123,7 @@ def describe_parties(config: Mapping[str, Any]) -> str:
 def departures(config: Mapping[str, Any]) -> list[str]:
     """Departures of a run from the published evaluation, test data and settings of methods."""
     evaluation = config.get("evaluation") or {}
-    changes = []
-    texts = {
-        "width": ("ConvNet of width {}", 128),
-        "nets": ("{} networks of each kind", 0),
-        "epochs": ("E={}", 0),
-        "max_images": ("at most {:,} image passes per training", 0),
-        "batch": ("batches of {}", 0),
-        "suite_images": ("classifiers fitted on at most {:,} images", 0),
-        "dtype": ("products in {}", "float32"),
-    }
-    for key, (text, published) in texts.items():
-        if evaluation.get(key, published) != published:
-            changes.append(text.format(evaluation[key]))
+    changes = _evaluation_changes(evaluation)
     lines = [f"Evaluation: {', '.join(changes)}."] if changes else []
     if evaluation.get("quality"):
         scorer = f"VGG11-BN of width {evaluation.get('scorer_width')}"
@@ -145,24 +135,56 @@ def departures(config: Mapping[str, Any]) -> list[str]:
             f"Noise calibrated by {str(accounting).upper()}; the papers use their own accounting "
             "(accounting=paper calibrates to that)."
         )
-    return [*lines, *_settings(config)]
-
-
-def _settings(config: Mapping[str, Any]) -> list[str]:
-    """Settings of each method that differ from its published defaults."""
-    from fedsynth.methods.registry import is_method, method
-
-    lines = []
-    for name in filter(is_method, config):
-        published = {f.name: f.default for f in dataclasses.fields(method(name).Config)}
-        changed = [
-            f"{k}={v}"
-            for k, v in config[name].items()
-            if k in published and not _same(v, published[k])
-        ]
-        if changed:
+    for name in filter(_is_method, config):
+        if changed := _method_changes(config, name):
             lines.append(f"{name}: {', '.join(changed)} instead of the published settings.")
     return lines
+
+
+def _changed(config: Mapping[str, Any], method: str) -> str:
+    """The settings of a method and its evaluation that differ from the published ones, in short."""
+    changed = [*_method_changes(config, method), *_evaluation_changes(config.get("evaluation"))]
+    if config.get("holdout"):
+        changed.append("tested on a hold-out")
+    more = len(changed) - MAX_SETTINGS
+    shown = changed[:MAX_SETTINGS] if more > 1 else changed
+    return ", ".join([*shown, *([f"{more} more below"] if more > 1 else [])])
+
+
+def _evaluation_changes(evaluation: Mapping[str, Any] | None) -> list[str]:
+    changes = []
+    texts = {
+        "width": ("ConvNet of width {}", 128),
+        "nets": ("{} networks of each kind", 0),
+        "epochs": ("E={}", 0),
+        "max_images": ("at most {:,} image passes per training", 0),
+        "batch": ("batches of {}", 0),
+        "suite_images": ("classifiers fitted on at most {:,} images", 0),
+        "dtype": ("products in {}", "float32"),
+    }
+    for key, (text, published) in texts.items():
+        value = (evaluation or {}).get(key, published)
+        if value != published:
+            changes.append(text.format(value))
+    return changes
+
+
+def _is_method(name: str) -> bool:
+    from fedsynth.methods.registry import is_method
+
+    return is_method(name)
+
+
+def _method_changes(config: Mapping[str, Any], name: str) -> list[str]:
+    """Settings of a method that differ from its published defaults, as `key=value`."""
+    from fedsynth.methods.registry import method
+
+    if not isinstance(config.get(name), Mapping) or not _is_method(name):
+        return []
+    published = {f.name: f.default for f in dataclasses.fields(method(name).Config)}
+    return [
+        f"{k}={v}" for k, v in config[name].items() if k in published and not _same(v, published[k])
+    ]
 
 
 def _same(one: object, other: object) -> bool:
@@ -230,13 +252,15 @@ def markdown(pairs: Sequence[Comparison], config: Mapping[str, Any]) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Print the comparison of each run named."""
     arguments = list(sys.argv[1:] if words is None else words)
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if {"-h", "--help"} & set(arguments):
         print("Usage: python -m fedsynth.report.paper_comparison.table RUN [RUN ...]")
-        return 0 if arguments else 2
+        return 0
     return exit_code(lambda: _print_comparisons(arguments))
 
 
 def _print_comparisons(names: Sequence[str]) -> None:
+    if not names:
+        raise UserError("name at least one run directory: fedsynth compare RUN [RUN ...].")
     for name in names:
         run = RunDirectory.read(name)
         if not run.metrics():

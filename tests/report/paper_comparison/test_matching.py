@@ -36,6 +36,7 @@ ours_made = st.builds(
     st.sampled_from(METRICS),
     st.floats(0, 1),
     spc=st.sampled_from((None, 10.0, 20.0)),
+    changed=st.sampled_from(("", "runs=20")),
 )
 
 
@@ -68,6 +69,9 @@ def unequal(ours: Measured, paper: Published) -> set[str]:
         if getattr(ours, name) != getattr(paper, name)
     }
     found |= {"epoch"} if ours.metric != paper.metric else set()
+    found |= {"images per class"} if ours.spc is not None and ours.spc != paper.spc else set()
+    found |= {"settings"} if ours.changed else set()
+    found |= {"ablation"} if paper.setting else set()
     return found | ({"parties"} if ours.parties != ALONE else set())
 
 
@@ -101,9 +105,9 @@ def test_the_nearest_numbers_are_selected(ours: Measured, papers: list[Published
 @settings(max_examples=40, deadline=None)
 @given(ours_made, st.lists(printed(), max_size=8))
 def test_an_exact_counterpart_is_never_passed_over(ours: Measured, papers: list[Published]) -> None:
-    ours = replace(ours, method=family(ours.method), parties=ALONE)
+    ours = replace(ours, method=family(ours.method), parties=ALONE, spc=20.0, changed="")
     exact = Published(
-        "the paper", "1", ours.data, ours.method, "X", "", ours.epsilon, 1e-5, None,
+        "the paper", "1", ours.data, ours.method, "X", "", ours.epsilon, 1e-5, 20,
         ours.classifier, ours.protocol, ours.metric, 0.123, None, "",
     )  # fmt: skip
     pairs = nearest_published(ours, [*papers, exact])
@@ -137,6 +141,9 @@ def test_nearer_images_a_class_come_first() -> None:
         0.949, None, "",
     )  # fmt: skip
     rows = [replace(base, spc=spc, value=spc / 100) for spc in (10, 50, 20, 1)]
-    assert [pair.paper.spc for pair in nearest_published(ours, rows)] == [20, 10, 50, 1]
+    assert [pair.paper.spc for pair in nearest_published(ours, rows)] == [20]
+    between = replace(ours, spc=12)
+    assert [pair.paper.spc for pair in nearest_published(between, rows)] == [10, 20]
+    assert nearest_published(between, rows)[0].differs == ("images per class (12, 10)",)
     knob = replace(base, spc=20, value=0.5, setting="no top-k")
     assert nearest_published(ours, [knob, *rows])[0].paper.value == 0.2

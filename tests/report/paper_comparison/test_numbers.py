@@ -54,7 +54,7 @@ def test_every_row_makes_sense() -> None:
     assert len(paper_numbers()) > 1000
     for n in paper_numbers():
         assert n.metric in METRICS
-        assert n.protocol in (*PROTOCOLS, "none")
+        assert n.protocol in (*PROTOCOLS, "none", "original")
         if n.metric in ("accuracy", "accuracy_optimistic_max"):
             assert 0 <= n.value <= 1, n
         elif n.metric == "calibrated_accuracy":
@@ -97,6 +97,14 @@ def test_the_rows_are_those_of_the_original_one_by_one() -> None:
 
 def _int(text: str) -> int | None:
     return int(text) if text.isdigit() else None
+
+
+def test_cells_that_repeat_another_paper_have_the_protocol_of_that_paper() -> None:
+    """003, section 5.1: methods without public code stand with their published numbers."""
+    repeated = [n for n in of(table="1a") if n.method in ("g_pate", "datalens", "dp_sinkhorn")]
+    assert len(repeated) == 10
+    assert {(n.protocol, n.classifier) for n in repeated} == {("original", "")}
+    assert {n.protocol for n in of(table="1a") if n not in repeated} == {"P"}
 
 
 def test_averages_that_do_not_follow_from_their_rows_are_flagged_and_no_others() -> None:
@@ -151,6 +159,7 @@ def test_cells_that_contradict_each_other_are_flagged() -> None:
         ({"method": "gs_wgan", "epsilon": 1.0}, "count does not hold"),
         ({"method": "datalens", "data": "mnist", "epsilon": 10.0}, "10 into 20.4"),
         ({"method": "g_pate"}, "depends on the data"),
+        ({"protocol": "original"}, "repeated from the method's own paper"),
         ({"method": "ndpdc"}, "five-digit seed"),
         ({"method": "dp_merf", "table": "IV"}, "10.00 exactly"),
         ({"method": "dp_merf", "table": "II"}, "spends .79 to .98"),
