@@ -324,12 +324,20 @@ def table(words: tuple[str, ...]) -> None:
 @app.command(context_settings=WORDS)
 @_words()
 def fetch(words: tuple[str, ...]) -> None:
-    """Fetch and verify data sets.
+    """Fetch and verify data sets, or write the template of a schema.
 
     \b
     fedsynth fetch NAME [NAME ...] [--data-dir DIR]
+    fedsynth fetch schema FILE
+
+    The template has the columns of a table of yours, for you to state ranges and categories; it
+    says what was looked at.
     """
-    if not _help_asked(words):
+    if _help_asked(words):
+        return
+    if words and words[0] == "schema":
+        _exit("fedsynth.cli.schema", words[1:])
+    else:
         _exit("fedsynth.data.fetch.fetch", words)
 
 

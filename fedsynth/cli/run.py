@@ -140,8 +140,10 @@ def print_plan(config: ExperimentConfig) -> None:
     from fedsynth.cli.plan_table import plan_table
     from fedsynth.experiment.affordability import check_affordable
     from fedsynth.experiment.experiment import Experiment
+    from fedsynth.experiment.scenario_config import dataset_info
     from fedsynth.experiment.warnings import warnings
-    from fedsynth.report.report_data import exchange_note
+    from fedsynth.report.party_split import split_lines
+    from fedsynth.report.report_data import exchange_note, parties_of
 
     experiment = Experiment.of(config)
     jobs = experiment.first_seed_jobs
@@ -155,6 +157,11 @@ def print_plan(config: ExperimentConfig) -> None:
         f"{jobs[0].budget.relation}; noise calibrated to {config.run.accounting}. "
         "'server' receives all releases, 'public' sees the end result only."
     )
+    parties = parties_of(config.scenario)
+    if len(parties) > 1:
+        console.print("training records of each party by class:")
+        for line in split_lines(parties, dataset_info(config.scenario)):
+            console.print(f"  {line}", markup=False, highlight=False)
     if note := exchange_note(jobs):
         console.print(f"note: {note}", markup=False)
     for text in experiment.assumptions:

@@ -7,6 +7,7 @@ needed but the named path. The exit code is 0 if everything holds, else 2.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path

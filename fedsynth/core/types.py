@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedsynth.core.enums import Accounting, DataKind, Relation, Unit
 
@@ -54,6 +54,11 @@ class DatasetInfo:
     std: tuple[float, ...]
     kind: DataKind = DataKind.IMAGE
     columns: tuple[Column, ...] = ()  # of a table
+    class_names: tuple[str, ...] = field(default=(), repr=False)  # empty: classes have numbers only
+
+    def class_text(self, label: int) -> str:
+        """A class by its name, or by its number where it has none."""
+        return self.class_names[label] if self.class_names else str(label)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class PartyInfo:
     party: int
     records: int
     class_counts: Mapping[int, int]  # the classes that the party states it holds, with counts
+    name: str = ""  # where the data name their parties
 
 
 @dataclass(frozen=True)

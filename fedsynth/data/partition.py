@@ -32,6 +32,7 @@ class Partitioner:
     about: str
     options: tuple[str, ...]
     cut: Cut
+    any_option: bool = False  # the partitioner checks further options by itself
 
 
 _registry: dict[str, Partitioner] = {}
@@ -46,7 +47,8 @@ def partitioner(name: str) -> Callable[[Cut], Cut]:
         parameters = inspect.signature(cut).parameters.values()
         options = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         about = (cut.__doc__ or "").partition("\n")[0]
-        _registry[name] = Partitioner(name, about, options, cut)
+        other = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        _registry[name] = Partitioner(name, about, options, cut, other)
         return cut
 
     return register
@@ -69,6 +71,7 @@ def counts(
     class_counts: Sequence[int],
     parties: int,
     rng: np.random.Generator,
+    /,
     **options: object,
 ) -> np.ndarray:
     """The number of records of each class and party: int64 [parties, classes].
@@ -94,7 +97,7 @@ def counts(
     """
     chosen = find(name)
     for option in options:
-        if option not in chosen.options:
+        if option not in chosen.options and not chosen.any_option:
             if ":" in option:
                 spaced = option.replace(":", ": ")
                 raise UserError(
@@ -263,6 +266,30 @@ def users(
         "partition=users is for data with users: data=emnist_users, or one of the sets that it "
         f"selects. This set has none{', so that its options do not apply' if given else ''}."
     )
+
+
+@partitioner("parties")
+def parties(_class_counts: Sequence[int], _parties: int, _rng: np.random.Generator) -> np.ndarray:
+    """The parties that the data state: a party column, or a folder per party."""
+    raise UserError("partition=parties is given by the data: see `experiment.scenario`.")
+
+
+@partitioner("flower")
+def flower(
+    class_counts: Sequence[int],
+    parties: int,
+    rng: np.random.Generator,
+    /,
+    *,
+    name: str = "IidPartitioner",
+    **settings: object,
+) -> np.ndarray:
+    """A partitioner of Flower Datasets by its class: `options={name: DirichletPartitioner, ...}`.
+
+    It sees the labels that the public class counts imply, and no record."""
+    from fedsynth.data.flower_partitioners import flower_counts
+
+    return flower_counts(name, class_counts, parties, int(rng.integers(2**31)), settings)
 
 
 def _even(total: int, parts: int) -> list[int]:

@@ -31,13 +31,13 @@ from fedsynth.core import plugins
 from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.types import DatasetInfo
-from fedsynth.data.formats import npz
 from fedsynth.data.users import UserIndex
 
 if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
     import torch
 
 SPLITS = ("train", "test")
+OWN = ("file:", "torchvision:")  # prefixes of records of one's own: see `formats.own`
 PACKAGE = "fedsynth.data.datasets"  # imported by name, as its modules import this one
 
 Reader = Callable[[str, str | Path | None], tuple[np.ndarray, np.ndarray]]
@@ -56,6 +56,8 @@ class DataSet:
     reader: Reader
     owners: UserIndex | None = None  # of data whose records belong to users: partition=users
     counted: Counter | None = None  # class counts of a split from a published list
+    parties: tuple[str, ...] = ()  # names, of data that state whose each record is
+    party_of: Callable[[], np.ndarray] | None = None  # the party of each training record
 
     @property
     def name(self) -> str:
@@ -122,24 +124,24 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_registry))
 
 
-def find(name: str) -> DataSet:
+def find(name: str, data_dir: str | Path | None = None) -> DataSet:
     """The public facts of a data set; imports only its own file where that is named after it.
 
-    Reads no data; of `file:` sets the labels and the shape of the images.
+    Reads no data; of sets of one's own (`file:PATH`) the labels, the parties and the shape.
 
     >>> find("mnist").info.shape, find("mnist").class_counts()[5]
     ((1, 28, 28), 5421)
     """
-    if name.startswith(npz.PREFIX) and name not in _registry:
-        return _from_file(name)
+    if name.startswith(OWN) and name not in _registry:
+        return _of_ones_own(name, data_dir)
     if name not in _registry:
         _import_file_of(name)
     if name not in _registry:
         discover()
     if name not in _registry:
-        if name.endswith(".npz"):
-            raise UserError(f"unknown data set {name!r}: a file is named data={npz.PREFIX}{name}.")
-        raise unknown("data set", name, [*names(), f"{npz.PREFIX}PATH.npz"])
+        if Path(name).suffix or Path(name).is_dir():
+            raise UserError(f"unknown data set {name!r}: a file is named data={OWN[0]}{name}.")
+        raise unknown("data set", name, [*names(), f"{OWN[0]}PATH", f"{OWN[1]}NAME"])
     return _registry[name]
 
 
@@ -153,16 +155,21 @@ def unregister(name: str) -> None:
     _registry.pop(name, None)
 
 
-def _from_file(name: str) -> DataSet:
-    """A user's own arrays. Here the labels are read, and their counts are taken as public."""
-    info, train, test = npz.describe(name)
+def _of_ones_own(name: str, data_dir: str | Path | None) -> DataSet:
+    """Records of one's own. Their labels are read, and the counts are taken as public."""
+    from fedsynth.data.formats import own
+
+    facts = own.describe(name, data_dir)
+    place = name.removeprefix(OWN[0])
     return DataSet(
-        info,
-        train,
-        test,
-        about=f"your own arrays in {name.removeprefix(npz.PREFIX)}; class counts taken as public",
+        facts.info,
+        facts.counts("train"),
+        facts.counts("test"),
+        about=f"your own records in {place}; {facts.seen}",
         made=False,
-        reader=lambda split, _: npz.read(name, split),
+        reader=lambda split, folder: own.read(name, split, folder),
+        parties=facts.parties,
+        party_of=(lambda: facts.owners) if facts.parties else None,
     )
 
 
@@ -179,7 +186,7 @@ def load(
     """
     import torch
 
-    known = find(name)
+    known = find(name, data_dir)
     _check_split(split)
     images, labels = known.reader(split, data_dir)
     if fault := _fault(known, images, labels):

@@ -28,6 +28,8 @@ def table_info(
     classes: int,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    *,
+    class_names: Sequence[str] = (),
 ) -> DatasetInfo:
     """The public facts of a table.
 
@@ -42,6 +44,7 @@ def table_info(
         tuple(std or [12**-0.5] * width),
         kind=DataKind.TABLE,
         columns=tuple(columns),
+        class_names=tuple(class_names),
     )
 
 
@@ -100,7 +103,7 @@ def decode_column(column: Column, values: torch.Tensor) -> list[str]:
 def to_csv(info: DatasetInfo, rows: torch.Tensor, labels: torch.Tensor) -> str:
     """A released table as CSV: a header, then one line per record."""
     columns = [decode_column(c, rows[:, i].flatten()) for i, c in enumerate(info.columns)]
-    columns.append([str(label) for label in labels.tolist()])
+    columns.append([info.class_text(label) for label in labels.tolist()])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*(c.name for c in info.columns), "label"])

@@ -7,23 +7,80 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from fedsynth.core.enums import StageOrder
+from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import PartyInfo, Stage
 from fedsynth.data import holdout, partition
 from fedsynth.data import registry as datasets
 from fedsynth.data.records import Records
+from fedsynth.data.registry import DataSet
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info, image_transform
+
+MAX_NAMES = 8  # of parties in a message
+GIVEN = "parties"  # the partition that the data state themselves
+
+
+def _given(scenario: ScenarioConfig) -> DataSet | None:
+    """The data set, if it states whose each record is and the partition is to follow that.
+
+    Raises:
+        UserError: It states no parties, or another number of them.
+    """
+    if scenario.partition != GIVEN:
+        return None
+    data = datasets.find(scenario.data, scenario.data_dir)
+    if data.party_of is None:
+        raise UserError(
+            f"partition={GIVEN}: data={scenario.data} names no parties. Name their column with "
+            "`party:` in its schema, or give each a folder; or take another partition."
+        )
+    if scenario.parties != len(data.parties):
+        raise UserError(
+            f"parties={scenario.parties}: data={scenario.data} has {len(data.parties)}: "
+            f"{_listed(data.parties)}. Allowed: {len(data.parties)}."
+        )
+    return data
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+
+
+def _given_parts(scenario: ScenarioConfig, data: DataSet, labels: np.ndarray) -> list[np.ndarray]:
+    """The indices of each party's records, among those that are not held out."""
+    assert data.party_of is not None
+    owners = data.party_of()
+    if scenario.holdout:
+        owners = owners[holdout.holdout(labels, scenario.holdout, scenario.data)[0]]
+    return [np.flatnonzero(owners == party) for party in range(len(data.parties))]
+
+
+def _given_shares(scenario: ScenarioConfig, data: DataSet) -> np.ndarray:
+    """The number of records of each class and party, as the data state them."""
+    labels = datasets.load(scenario.data, "train", scenario.data_dir)[1].numpy()
+    parts = _given_parts(scenario, data, labels)
+    kept = labels
+    if scenario.holdout:
+        kept = labels[holdout.holdout(labels, scenario.holdout, scenario.data)[0]]
+    shares = np.stack([np.bincount(kept[p], minlength=data.info.classes) for p in parts])
+    if not shares.sum(1).all():
+        party = data.parties[int(np.flatnonzero(shares.sum(1) == 0)[0])]
+        raise UserError(f"holdout={scenario.holdout:g} leaves party {party!r} without records.")
+    return shares
 
 
 def _kept_counts(scenario: ScenarioConfig) -> tuple[int, ...]:
     """Class counts of the training records that parties may hold."""
-    counts = np.array(datasets.find(scenario.data).class_counts("train", scenario.data_dir))
+    counts = np.array(
+        datasets.find(scenario.data, scenario.data_dir).class_counts("train", scenario.data_dir)
+    )
     if scenario.holdout:
         counts = counts - holdout.holdout_counts(counts.tolist(), scenario.holdout)
     return tuple(counts.tolist())
@@ -32,6 +89,8 @@ def _kept_counts(scenario: ScenarioConfig) -> tuple[int, ...]:
 def _shares(scenario: ScenarioConfig) -> np.ndarray:
     if user_partition.is_by_users(scenario):
         return user_partition.shares(scenario)
+    if (data := _given(scenario)) is not None:
+        return _given_shares(scenario, data)
     rng = numpy_generator(scenario.partition_seed, "partition")
     return partition.counts(
         scenario.partition,
@@ -46,8 +105,15 @@ def _shares(scenario: ScenarioConfig) -> np.ndarray:
 def scenario_stages(scenario: ScenarioConfig) -> tuple[Stage, ...]:
     """The public facts of the stages of a scenario."""
     data = dataset_info(scenario)
+    given = _given(scenario)
+    names = given.parties if given is not None else ()
     shares = [
-        PartyInfo(party, int(row.sum()), {c: int(n) for c, n in enumerate(row) if n})
+        PartyInfo(
+            party,
+            int(row.sum()),
+            {c: int(n) for c, n in enumerate(row) if n},
+            names[party] if names else "",
+        )
         for party, row in enumerate(_shares(scenario))
     ]
     groups = [(f,) for f in shares] if scenario.stages == StageOrder.IN_TURN else [tuple(shares)]
@@ -120,9 +186,12 @@ def _split(scenario: ScenarioConfig, labels: torch.Tensor) -> tuple[np.ndarray, 
 @functools.lru_cache(maxsize=2)
 def _assigned(scenario: ScenarioConfig) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     images, labels = _read(scenario.data, "train", scenario.data_dir)
+    everyone = labels.numpy()
     if scenario.holdout:
         kept = torch.from_numpy(_split(scenario, labels)[0])
         images, labels = images[kept], labels[kept]
+    if (data := _given(scenario)) is not None:
+        return images, labels, _given_parts(scenario, data, everyone)
     rng = numpy_generator(scenario.partition_seed, "assign")
     return images, labels, partition.assign(labels.numpy(), _shares(scenario), rng)
 

@@ -50,7 +50,7 @@ class ScenarioConfig:
 
 def dataset_info(scenario: ScenarioConfig) -> DatasetInfo:
     """The public facts of a scenario's data set, after its image transform."""
-    return image_transform(scenario).info(datasets.find(scenario.data).info)
+    return image_transform(scenario).info(datasets.find(scenario.data, scenario.data_dir).info)
 
 
 def image_transform(scenario: ScenarioConfig) -> ImageTransform:

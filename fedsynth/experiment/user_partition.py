@@ -31,7 +31,10 @@ PARTITION = "users"
 
 def is_by_users(scenario: ScenarioConfig) -> bool:
     """True if the parties of this scenario are the users of its data."""
-    return scenario.partition == PARTITION and datasets.find(scenario.data).owners is not None
+    return (
+        scenario.partition == PARTITION
+        and datasets.find(scenario.data, scenario.data_dir).owners is not None
+    )
 
 
 def resolve_source(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str, ...]]:
@@ -48,13 +51,16 @@ def resolve_source(scenario: ScenarioConfig) -> tuple[ScenarioConfig, tuple[str,
         texts.append(f"data={emnist_users.NAME}: USING {name}: {datasets.find(name).about}.")
     elif scenario.source != emnist_users.AUTO:
         raise UserError(f"source={scenario.source} is for data={emnist_users.NAME} only.")
+    if scenario.partition == "parties" and not scenario.parties:
+        held = len(datasets.find(scenario.data, scenario.data_dir).parties)
+        scenario = dataclasses.replace(scenario, parties=held)
     if is_by_users(scenario) and not scenario.parties:
         scenario = dataclasses.replace(scenario, parties=len(_selected(scenario).parties))
     return scenario, tuple(texts)
 
 
 def _user_index(scenario: ScenarioConfig) -> UserIndex:
-    owners = datasets.find(scenario.data).owners
+    owners = datasets.find(scenario.data, scenario.data_dir).owners
     if owners is None:
         raise UserError(f"the records of data={scenario.data} have no users.")
     return owners
@@ -136,7 +142,7 @@ def _accuracies(
     ]
     folder = data_directory(scenario.data_dir) / "deployed"
     return deployed_accuracy(
-        folder, training_data, users, datasets.find(scenario.data).info
+        folder, training_data, users, datasets.find(scenario.data, scenario.data_dir).info
     ).accuracies
 
 

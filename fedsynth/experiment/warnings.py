@@ -68,7 +68,7 @@ def warnings(experiment: Experiment) -> list[str]:
 def _users(config: ExperimentConfig) -> list[str]:
     """Remarks about users: their source and their protection."""
     texts, run, scenario = list(config.found), config.run, config.scenario
-    data, options = datasets.find(scenario.data), scenario.options or {}
+    data, options = datasets.find(scenario.data, scenario.data_dir), scenario.options or {}
     if data.owners is not None:
         texts.append(f"the users of this run are those of {scenario.data}: {data.about}.")
     if options.get("flip"):

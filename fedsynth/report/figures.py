@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PANELS_PER_ROW = 3
 MATRICES_PER_ROW = 4
 MAX_CLASSES = 20
+MAX_TITLE = 11  # letters of a class name above an image
 MARKERS = "osD^vPX*"
 
 
@@ -69,7 +70,7 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
     private = {row.method for row in rows if row.private}
     styles = _styles(private, {row.method for row in rows} - private, theme)
     columns = min(len(epsilons), PANELS_PER_ROW)
-    figure, panels = _grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
+    figure, panels = grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
     for panel, epsilon in zip(panels, epsilons, strict=True):
         for row in rows:
             if row.accuracy and (row.epsilon == epsilon or not row.private):
@@ -110,7 +111,7 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
 
     names = list(dict.fromkeys(rows["data"]))
     styles = _styles(set(rows["method"]), set(), theme)
-    figure, panels = _grid(len(names), min(len(names), PANELS_PER_ROW), (4.4, 3.4), theme)
+    figure, panels = grid(len(names), min(len(names), PANELS_PER_ROW), (4.4, 3.4), theme)
     for panel, name in zip(panels, names, strict=True):
         panel_rows = rows[rows["data"] == name].sort_values("epsilon")
         for method, style in styles.items():
@@ -144,7 +145,7 @@ def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | N
     if not matrices:
         return None
     columns = min(len(matrices), MATRICES_PER_ROW)
-    figure, panels = _grid(len(matrices), columns, (2.6, 2.75), theme)
+    figure, panels = grid(len(matrices), columns, (2.6, 2.75), theme)
     for panel, ((method, epsilon), matrix) in zip(panels, matrices.items(), strict=True):
         # Light is low and dark is high on every background: printed numbers stay readable.
         panel.imshow(matrix.to_numpy(), cmap="Blues", vmin=0.0, vmax=1.05, aspect="equal")
@@ -180,16 +181,20 @@ def accuracy_matrix_tables(metrics: pd.DataFrame) -> dict[tuple[str, float], pd.
 
 
 def images_by_method(
-    sets: Mapping[tuple[str, float], SyntheticSet], theme: Theme = LIGHT
+    sets: Mapping[tuple[str, float], SyntheticSet],
+    theme: Theme = LIGHT,
+    names: Sequence[str] = (),
 ) -> Figure | None:
-    """The first image of each class: one row per method and epsilon, one column per class."""
+    """The first image of each class: one row per method and epsilon, one column per class.
+
+    Classes are shown by `names` where there are any."""
     sets = {key: images for key, images in sets.items() if len(images.labels)}
     classes = sorted({int(c) for images in sets.values() for c in images.labels.unique()})
     classes = classes[:MAX_CLASSES]
     if not classes:
         return None
     count = len(sets) * len(classes)
-    figure, panels = _grid(count, len(classes), (0.72, 0.72), theme)
+    figure, panels = grid(count, len(classes), (0.72, 0.72), theme)
     figure.set_size_inches(0.72 * len(classes) + 1.5, 0.76 * len(sets) + 0.3)
     for position, panel in enumerate(panels):
         row, column = divmod(position, len(classes))
@@ -202,7 +207,8 @@ def images_by_method(
         panel.set_yticks([])
         panel.set_frame_on(False)
         if row == 0:
-            panel.set_title(str(classes[column]), fontsize=9)
+            title = names[classes[column]] if names else str(classes[column])
+            panel.set_title(_plain(title[:MAX_TITLE]), fontsize=7 if names else 9)
         if column == 0:
             panel.set_ylabel(
                 f"{_plain(method)}\nε = {epsilon_text(epsilon)}",
@@ -231,7 +237,7 @@ def render(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _grid(
+def grid(
     count: int, columns: int, size: tuple[float, float], theme: Theme
 ) -> tuple[Figure, list[Axes]]:
     """A figure with `count` panels, `columns` per row, each about `size` inches."""

@@ -17,6 +17,7 @@ from fedsynth.report.sections.environment import environment_section, method_sec
 from fedsynth.report.sections.images import image_section
 from fedsynth.report.sections.inversion import inversion_section
 from fedsynth.report.sections.paper_comparison import comparison_section
+from fedsynth.report.sections.parties import party_section
 from fedsynth.report.sections.privacy import privacy_section
 from fedsynth.report.sections.results import result_section, stage_section
 from fedsynth.report.summary import frame, summarise
@@ -27,6 +28,7 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     classifier_section,
     comparison_section,
     inversion_section,
+    party_section,
     privacy_section,
     image_section,
     stage_section,

@@ -11,12 +11,13 @@ from dp_accounting import DpEvent
 from fedsynth.core.enums import Accounting, Relation, ViewKind
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, View
 from fedsynth.core.text import epsilon_text
+from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.evaluation.classical_classifiers import unavailable
 from fedsynth.experiment.config import ExperimentConfig
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.scenario import setting_in_words
-from fedsynth.experiment.scenario_config import dataset_info
+from fedsynth.experiment.scenario import scenario_stages, setting_in_words
+from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import disclosed
@@ -76,6 +77,8 @@ class ReportData:
     command: str = ""
     notes: tuple[str, ...] = ()
     exchange: str = ""  # what add/remove leaves out where counts are public
+    parties: tuple[PartyInfo, ...] = ()  # of all stages
+    info: DatasetInfo | None = None
 
 
 def published_event(share: PartyPlan, view: View) -> DpEvent:
@@ -203,4 +206,11 @@ def build_report_data(experiment: Experiment, command: str, notes: Sequence[str]
         command=command,
         notes=tuple(notes),
         exchange=exchange_note(experiment.first_seed_jobs),
+        parties=parties_of(config.scenario),
+        info=dataset_info(config.scenario),
     )
+
+
+def parties_of(scenario: ScenarioConfig) -> tuple[PartyInfo, ...]:
+    """The public facts of all parties of a scenario, in order."""
+    return tuple(party for stage in scenario_stages(scenario) for party in stage.parties)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 
 import pytest
 import torch
+from own_files import visits, write_visits
 
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
 from fedsynth.data.partition import ORDER_OF_TEN
+from fedsynth.data.tables import to_csv
 from fedsynth.experiment import scenario
 from fedsynth.experiment.scenario import (
     ScenarioConfig,
@@ -104,3 +107,36 @@ def test_worlds_that_cannot_be_are_refused():
         scenario_stages(ScenarioConfig(data="shapes", partition="iid", parties=3000))
     with pytest.raises(UserError, match="fraction between 0 and 1"):
         scenario_stages(ScenarioConfig(data="shapes", parties=2, holdout=5000))
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.25])
+def test_parties_that_the_data_name_hold_their_own_records(tmp_path, holdout):
+    path = write_visits(tmp_path)
+    config = ScenarioConfig(
+        data=f"file:{path}", partition="parties", parties=3, stages="together", holdout=holdout
+    )
+    (stage,) = scenario_stages(config)
+    assert [party.name for party in stage.parties] == ["city", "lake", "hill"]
+    total = 0
+    for party in stage.parties:
+        mine = {(row[0], row[1], row[2]) for row in visits() if row[3] == party.name}
+        records = party_records(config, party.party)
+        lines = to_csv(stage.data, records.images, records.labels).splitlines()[1:]
+        held = [(int(age), ward, outcome) for age, ward, outcome in csv.reader(lines)]
+        assert set(held) <= mine
+        assert len(held) == party.records == sum(party.class_counts.values())
+        total += len(held)
+    assert total == (48 if not holdout else 36)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parties": 2}, "has 3: city, lake, hill. Allowed: 3"),
+        ({"data": "shapes"}, "data=shapes names no parties"),
+    ],
+)
+def test_parties_that_the_data_do_not_name_are_refused(tmp_path, changes, message):
+    config = ScenarioConfig(data=f"file:{write_visits(tmp_path)}", partition="parties", parties=3)
+    with pytest.raises(UserError, match=message):
+        scenario_stages(dataclasses.replace(config, **changes))

@@ -29,8 +29,8 @@ def public_name(data: str) -> str:
     return Path(data.removeprefix(PREFIX)).stem if data.startswith(PREFIX) else data
 
 
-def describe(name: str) -> tuple[DatasetInfo, tuple[int, ...], tuple[int, ...]]:
-    """The public facts and the class counts of train and test, from labels and image shapes."""
+def describe(name: str) -> tuple[DatasetInfo, np.ndarray, np.ndarray]:
+    """The public facts and the labels of train and test, from labels and image shapes."""
     train, test = _labels(name, "train"), _labels(name, "test")
     classes = _classes(name, train, test)
     shapes = {split: _image_shape(name, split) for split in ("train", "test")}
@@ -43,8 +43,8 @@ def describe(name: str) -> tuple[DatasetInfo, tuple[int, ...], tuple[int, ...]]:
     half = (0.5,) * channels
     return (
         DatasetInfo(name, (channels, height, width), classes, half, half),
-        tuple(np.bincount(train, minlength=classes).tolist()),
-        tuple(np.bincount(test, minlength=classes).tolist()),
+        train,
+        test,
     )
 
 

@@ -41,6 +41,7 @@ def data_schema(outcome: Outcome, info: DatasetInfo, classes: tuple[int, ...]) -
             "values": "0 to 1 per value; noise may put released values outside",
             "classes": info.classes,
             "classes_of_stage": list(classes),
+            **({"class_names": list(info.class_names)} if info.class_names else {}),
             "columns": [_column(column) for column in info.columns],
         },
     }

@@ -37,6 +37,7 @@ def image_section(context: ReportContext) -> Section | None:
 
     None if no set was released.
     """
+    names = context.data.info.class_names if context.data.info else ()
     galleries: list[Gallery] = []
     tables: list[str] = []
     joined: dict[tuple[str, float], SyntheticSet] = {}
@@ -56,9 +57,9 @@ def image_section(context: ReportContext) -> Section | None:
             continue
         joined[method, epsilon] = SyntheticSet.join(list(sets.values()))
         heading = title if math.isfinite(epsilon) else f"{title} (not private)"
-        sheets = [_sheet(title, stage, sets[stage]) for stage in sorted(sets)[-MAX_STAGES:]]
+        sheets = [_sheet(title, stage, sets[stage], names) for stage in sorted(sets)[-MAX_STAGES:]]
         galleries.append(Gallery(heading, seed, sheets))
-    if (figure := images_by_method(joined)) is not None:
+    if (figure := images_by_method(joined, names=names)) is not None:
         context.run.write_bytes("figures/synthetic_images.png", render(figure, "png"))
     if not (tables or galleries):
         return None
@@ -73,8 +74,9 @@ def _released_sets(context: ReportContext, name: str, stages: list[int]) -> dict
     return {s: outcome for s, outcome in outcomes.items() if isinstance(outcome, SyntheticSet)}
 
 
-def _sheet(title: str, stage: int, released: SyntheticSet) -> Sheet:
-    classes = ", ".join(str(int(c)) for c in released.labels.unique())
+def _sheet(title: str, stage: int, released: SyntheticSet, names: tuple[str, ...]) -> Sheet:
+    found = [int(c) for c in released.labels.unique()]
+    classes = ", ".join(names[c] if names else str(c) for c in found)
     summary = f"stage {stage}: {len(released.labels):,} images of classes {classes}"
     picture = Picture(
         f"Images released by {title}, {summary}",
