@@ -46,12 +46,21 @@ def _batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     if name.endswith(".bin"):
         records = np.frombuffer(content, np.uint8).reshape(-1, 1 + math.prod(SHAPE))
         return records[:, 1:].reshape(-1, *SHAPE), records[:, 0].astype(np.int64)
+    return python_batch(content, f"{name} of CIFAR-10", b"labels")
+
+
+def python_batch(content: bytes, name: str, labels: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Images (uint8 [n, 3, 32, 32]) and labels of a Python batch, whose hash was verified.
+
+    Raises:
+        UserError: It is no batch; names it.
+    """
     try:
         batch = _Arrays(io.BytesIO(content), encoding="bytes").load()
         images = np.asarray(batch[b"data"], np.uint8).reshape(-1, *SHAPE)
-        return images, np.asarray(batch[b"labels"], np.int64)
+        return images, np.asarray(batch[labels], np.int64)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{name} is not a batch of CIFAR-10 ({error}).") from error
+        raise UserError(f"{name} is not a readable batch ({error}).") from error
 
 
 class _Arrays(pickle.Unpickler):

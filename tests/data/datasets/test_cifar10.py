@@ -99,14 +99,16 @@ class Command:
 def test_a_pickle_that_is_more_than_arrays_is_not_executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hostile = pickle.dumps({b"data": Command(), b"labels": []}, protocol=2)
-    with pytest.raises(UserError, match=r"not a batch of CIFAR-10 \(it asks for .*system"):
+    with pytest.raises(
+        UserError, match=r"of CIFAR-10 is not a readable batch \(it asks for .*system"
+    ):
         cifar10._batch(hostile, "data_batch_1")
     assert not (tmp_path / "harmed").exists()
 
 
 @pytest.mark.parametrize("batch", [{b"data": np.zeros((2, 5), np.uint8)}, {b"labels": [1]}, [1]])
 def test_a_pickle_of_something_else_is_told(batch):
-    with pytest.raises(UserError, match="data_batch_1 is not a batch of CIFAR-10"):
+    with pytest.raises(UserError, match="data_batch_1 of CIFAR-10 is not a readable batch"):
         cifar10._batch(pickle.dumps(batch, protocol=2), "data_batch_1")
 
 
