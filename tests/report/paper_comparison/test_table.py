@@ -119,7 +119,7 @@ def test_nothing_to_compare_is_stated(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_mistakes_end_in_a_message(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     said = capsys.readouterr()
-    assert "does not exist" in said.err or "Usage" in said.out
+    assert "does not exist" in said.err or "name at least one run directory" in said.err
 
 
 def test_several_runs_are_told_apart_and_one_without_numbers_is_named(
