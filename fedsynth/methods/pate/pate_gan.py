@@ -17,11 +17,11 @@ generated images are public randomness too, not taken from the teachers' records
 
 On images this is known to stall (GS-WGAN's authors give no number; DataLens's give .42 and .67 on
 MNIST): votes on generated images hardly differ from one another, so the student learns their mean,
-and its gradient at an image, which the generator follows, is arbitrary. Three settings are ours and
-mend it, at no privacy cost, as the images voted on stay public: `queries=perturbed` asks about
-generated images moved at random and under other labels, `side` lets all networks see averaged
-images, where such moves span the space, and `memory` trains the student on the labels of earlier
-rounds too.
+and its gradient at an image, which the generator follows, is arbitrary. Three settings are ours,
+work against this and have no privacy cost, as the images voted on stay public: `queries=perturbed`
+asks about generated images moved at random and under other labels, `side` lets all networks see
+averaged images, where such moves span the space, and `memory` trains the student on the labels of
+earlier rounds too. results/gan_family says how far this goes.
 """
 
 from __future__ import annotations
@@ -177,8 +177,7 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},
         "laptop": {
             "teachers": 300, "rounds": 2000, "labels": "share", "queries": "perturbed", "side": 7,
-            "memory": 20, "hidden": 64, "learning_rate": 5e-4, "student_learning_rate": 2e-3,
-            "spc": 1000,
+            "memory": 20, "learning_rate": 5e-4, "student_learning_rate": 2e-3, "spc": 1000,
         },
     }  # fmt: skip
 
