@@ -21,11 +21,14 @@ def labels_of(counts, seed):
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
 
 
+NOT_DRAWN = ("users", "parties", "flower")  # by the data, or with a test of its own
+
+
 @st.composite
 def cuts(draw):
     """A partitioner with a valid call: (name, class counts, parties, options)."""
     counts = draw(class_counts)
-    name = draw(st.sampled_from([name for name in partition.names() if name != "users"]))
+    name = draw(st.sampled_from([name for name in partition.names() if name not in NOT_DRAWN]))
     parties, options = draw(st.integers(1, 6)), {}
     if name == "classes":
         divisors = [n for n in range(1, len(counts) + 1) if len(counts) % n == 0]
@@ -40,6 +43,7 @@ def cuts(draw):
 
 def test_every_partitioner_is_drawn_here_with_its_options():
     drawn = {"classes": {"order"}, "dirichlet": {"alpha"}, "shards": {"shards_per_party"}}
+    drawn["flower"] = {"name"}  # tests/data/test_flower_partitioners.py
     # No draw, but a fact of the data: tests/test_population.py
     drawn["users"] = {field.name for field in dataclasses.fields(ClientSelectionConfig)}
     for name in partition.names():
