@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import torch
 
 from fedsynth.core.messages import Release, Request
-from fedsynth.engine.server_app import Ask, StageCallback
+from fedsynth.engine.client_app import Node
+from fedsynth.engine.server_app import Ask
 from fedsynth.experiment.flower_apps import open_job_engine
 
 PARTIES = 100
@@ -26,13 +27,13 @@ WORKERS = 2
 CASES = [(asked, size) for size in (10, 250_000) for asked in (1, 10, 100)]
 
 
-def echo(_job: str, party: int, _stage: int, request: Request) -> Release:
+def echo(_job: str, node: Node, _stage: int, request: Request) -> Release:
     """Return the arrays of the request: the least that a party can do."""
-    return Release(party, request.arrays, ("entry",))
+    return Release(node.party, request.arrays, ("entry",))
 
 
 def run_cases(
-    times: dict[tuple[int, int], float], rounds: int, _job: str, ask: Ask, _: StageCallback
+    times: dict[tuple[int, int], float], rounds: int, _job: str, ask: Ask, *_: object
 ) -> None:
     """Time every case; the first round of each is not counted."""
     for asked, size in CASES:

@@ -111,7 +111,7 @@ def answer(timings: Path, proposal: str, node: Node, stage: int, request: Reques
 # First: warm starts
 
 
-def warm_only(job: str, ask: Ask, _: StageCallback) -> None:
+def warm_only(job: str, ask: Ask, *_: object) -> None:
     """The first phase of the server's side only."""
     parsed = Job.parse(job)
     connection = server_session.StageConnection(parsed, 0, ask, ())
@@ -205,7 +205,7 @@ def _while(run: Callable[[], object]) -> tuple[float, float, float]:
     return ours, besides, wall
 
 
-def _serve_recorded(timings: Path, job: str, ask: Ask, on_stage: StageCallback) -> None:
+def _serve_recorded(timings: Path, job: str, ask: Ask, on_stage: StageCallback, *_: object) -> None:
     watch_models(timings)
     server_session.serve_job(job, ask, on_stage)
 

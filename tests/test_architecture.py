@@ -19,11 +19,13 @@ CROSS_CUTTING = {
     "test_docs_privacy.py": "pages of docs/",
     "test_extension.py": "the examples of the guides",
     "test_faults.py": "whole runs with injected faults",
+    "test_two_nodes.py": "whole runs on two nodes without a shared disk",
     "api/test_python_guide.py": "the guide to the Python API",
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",
     "cli/test_own_data_guide.py": "the guide to records of one's own",
     "experiment/test_attacked_parties.py": "real parties whose files are attacked",
+    "engine/ray/test_pool_on_clusters.py": "the pool, without Ray",
     "experiment/test_cheating_servers.py": "attacks of several messages on real parties",
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
@@ -42,7 +44,8 @@ CROSS_CUTTING = {
 
 COVERED_ELSEWHERE = {
     "api/launch.py": "cli/test_run.py",
-    "engine/ray/grid.py": "engine/ray/test_pool.py",
+    "engine/base.py": "engine/test_factory.py",
+    "engine/ray/engine.py": "test_two_nodes.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
     "privacy/certificate/document.py": "privacy/certificate/test_check.py",

@@ -178,21 +178,24 @@ def test_a_killed_run_with_real_noise_spends_what_was_planned(tmp_path):
     assert not list(out.rglob("noise.key"))
 
 
-def test_ctrl_c_ends_all_processes_and_the_run_goes_on_later(undisturbed, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_processes_and_the_run_goes_on_later(undisturbed, tmp_path, number):
+    """Ctrl-C in a terminal, or the request of a batch system to end."""
     out = tmp_path / "run"
     run = start(*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}")
     wait_until(lambda: at_work(out), run)
     family = psutil.Process(run.pid).children(recursive=True)
     assert len(family) > 2
     begun, limit = time.monotonic(), on_this_machine(5)
-    os.killpg(run.pid, signal.SIGINT)
+    os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
     _, errors = run.communicate(timeout=limit)
-    assert run.returncode == 130, errors
+    assert run.returncode == 128 + number, errors
     _, alive = psutil.wait_procs(family, timeout=max(0.0, begun + limit - time.monotonic()))
     assert not alive, [process.cmdline()[:3] for process in alive]
     assert f"go on with --resume {out}" in errors
     assert errors.rstrip().endswith("interrupted.")
     assert "Traceback" not in errors
+    assert "***" not in errors, "a stack of C++"
     all_paid(out)
     assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
     assert tiny.outputs(out) == undisturbed

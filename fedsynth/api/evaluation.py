@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsynth.api.launch import one_thread, open_run_engine
+from fedsynth.api.launch import experiment_in, one_thread, open_run_engine
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.settings import build
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.evaluation.continual import stage_rows
 from fedsynth.experiment.config import ExperimentConfig, assemble
-from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
 from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.storage.lock import in_use
@@ -63,12 +62,12 @@ def evaluate_run(run: RunDirectory, overrides: Mapping[str, Any], stages: str) -
     if stages not in STAGES:
         raise unknown("stages", stages, STAGES)
     config = other_evaluation(run, overrides)
-    experiment = Experiment.of(config, run.path)
+    experiment = experiment_in(config, run.path)
     quiet_flower()
     with (
         in_use(run.path),
         one_thread(),
-        open_run_engine(config.run) as engine,
+        open_run_engine(experiment, run) as engine,
     ):
         return Reevaluation(run, experiment, stages == "last").execute(engine)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,25 @@ import torch
 
 from fedsynth.api.progress import Progress
 from fedsynth.core.enums import EngineName
-from fedsynth.core.errors import UserError, nearest
+from fedsynth.core.errors import JobsFailed, UserError, nearest
+from fedsynth.data.formats.npz import PREFIX
 from fedsynth.engine.base import Engine
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.engine.process_setup import pin_threads
 from fedsynth.experiment.affordability import check_affordable
-from fedsynth.experiment.config import ExperimentConfig, RunConfig, assemble, with_plugins
+from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
-from fedsynth.experiment.scenario import ensure_data
+from fedsynth.experiment.scenario import ensure_data, missing_data
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.stage_extension import load_extensions
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
 from fedsynth.storage.lock import in_use
-from fedsynth.storage.run_directory import RunDirectory
+from fedsynth.storage.run_directory import PARTIES, RunDirectory
 
 # These change no result. A plug-in may have moved; its content is part of a job's identity.
 RESUMABLE = (
@@ -65,9 +67,9 @@ def start(
     """
     folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
-    experiment = Experiment.of(config, folder)
+    experiment = experiment_in(config, folder)
     check_affordable(experiment)
-    ensure_data(config.scenario)  # before anything is written
+    _check_data(config)  # before anything is written
     run = RunDirectory.create(folder)
     with in_use(folder):
         run.write_config(config.as_dict())
@@ -94,8 +96,8 @@ def resume(folder: Path, overrides: Mapping[str, Any], *, quiet: bool, note: Not
     config = load_started_config(folder, overrides)
     with in_use(folder):
         run = RunDirectory.open(folder)
-        ensure_data(config.scenario)
-        experiment = Experiment.of(config, folder)
+        _check_data(config)
+        experiment = experiment_in(config, folder)
         _execute(experiment, run, quiet, note)
     return run
 
@@ -127,8 +129,17 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def open_run_engine(settings: RunConfig) -> AbstractContextManager[Engine]:
-    """The engine that these settings name."""
+def open_run_engine(
+    experiment: Experiment, run: RunDirectory, note: Note = lambda _text: None
+) -> AbstractContextManager[Engine]:
+    """The engine that the settings of a run name.
+
+    Args:
+        experiment: The run.
+        run: Its directory.
+        note: Receives remarks on the nodes of a cluster.
+    """
+    settings = experiment.config.run
     return open_job_engine(
         settings.engine,
         workers=settings.workers,
@@ -136,7 +147,29 @@ def open_run_engine(settings: RunConfig) -> AbstractContextManager[Engine]:
         num_gpus=settings.num_gpus,
         timeout=settings.timeout,
         address=settings.address,
+        storage=run.path / PARTIES,
+        fit=partial(missing_data, experiment.jobs[0].scenario, settings.plugin),
+        note=note,
     )
+
+
+def experiment_in(config: ExperimentConfig, folder: Path) -> Experiment:
+    """The jobs of a run, with absolute paths: workers have working directories of their own."""
+    scenario = config.scenario
+    data, folders = scenario.data, scenario.data_dir
+    if data.startswith(PREFIX):
+        data = f"{PREFIX}{Path(data.removeprefix(PREFIX)).expanduser().absolute()}"
+    if folders is not None:
+        folders = str(Path(folders).expanduser().absolute())
+    scenario = dataclasses.replace(scenario, data=data, data_dir=folders)
+    absolute = dataclasses.replace(config, scenario=scenario)
+    return dataclasses.replace(Experiment.of(absolute, folder.absolute()), config=config)
+
+
+def _check_data(config: ExperimentConfig) -> None:
+    """Fetch or find the data; on a cluster it is enough that some node has them."""
+    if config.run.address is None:
+        ensure_data(config.scenario)
 
 
 def _fresh_folder(config: ExperimentConfig) -> Path:
@@ -155,24 +188,44 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note)
     quiet_flower()
     with ExitStack() as stack:
         stack.enter_context(one_thread())
+        progress = Progress(silent=quiet)
+
+        def remark(text: str) -> None:
+            run.log(text)
+            progress.message(text)
+
         try:
-            engine = stack.enter_context(open_run_engine(settings))
+            engine = stack.enter_context(open_run_engine(experiment, run, remark))
         except UserError:
             run.roll_back()
             raise
-        progress = stack.enter_context(Progress(silent=quiet))
+        except KeyboardInterrupt:
+            note(f"go on with --resume {run.path}")
+            raise
+        stack.enter_context(progress)
         run.log(f"{len(jobs)} jobs on engine {settings.engine}")
         progress.message(f"run directory {run.path}")
         at_once = 1 if settings.engine == EngineName.FLOWER else min(len(jobs), 4 * engine.workers)
         try:
             extensions = load_extensions(settings.extensions)
-            Runner(run, engine, progress, extensions).execute(jobs, at_once)
+            runner = Runner(run, engine, progress, extensions)
+            runner.execute(jobs, at_once)
         except (UserError, KeyboardInterrupt):
             note(f"what is done is kept; go on with --resume {run.path}")
             raise
     command = str(run.read_environment().get("command", ""))
-    left = [text for job in jobs for text in dropout_notes(job)]
+    failures = [f"{name} failed: {reason}" for name, reason in runner.failed.items()]
+    left = [
+        *failures,
+        *runner.notes,
+        *(text for job in jobs for text in dropout_notes(job)),
+    ]
     for text in left:
         note(text)
     write_report(run, build_report_data(experiment, command, [*notes, *left]))
     seal_run(run, settings.noise_seed)
+    if failures:
+        raise JobsFailed(
+            f"{len(failures)} of {len(jobs)} jobs failed: {', '.join(runner.failed)}. The others "
+            f"are in the report; --resume {run.path} takes up what failed."
+        )

@@ -31,9 +31,9 @@ from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import keyed, privacy_metrics
+from fedsynth.experiment.party_extracts import destroy_keys
 from fedsynth.experiment.runner import merged_ledger
 from fedsynth.experiment.scenario import forget_records
-from fedsynth.experiment.server_session import destroy_keys
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.warnings import warnings
 from fedsynth.methods.registry import all_methods, method

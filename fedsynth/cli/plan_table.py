@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from dp_accounting import DpEvent
@@ -10,7 +11,7 @@ from rich.table import Table
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.text import bytes_text
 from fedsynth.core.types import ComputeCost
-from fedsynth.experiment import cost_model
+from fedsynth.experiment import cost_model, memory_model
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import duration
 from fedsynth.report.party_groups import GROUPED_FROM, group_by, number_range, party_ranges
@@ -86,7 +87,10 @@ def _caption(jobs: Sequence[Job]) -> str:
     real = cost_model.baseline_seconds(jobs)
     more = f"; on real data, once and then kept on disk, {duration(real)}" if real else ""
     total = duration(release + evaluation + real)
+    worker = bytes_text(memory_model.worker_bytes(jobs))
+    driver = bytes_text(memory_model.driver_bytes(jobs, 4 * (os.cpu_count() or 1)))
     return (
         f"Estimated on this machine, one core: releases {duration(release)}, evaluation "
-        f"{duration(evaluation)}{more}, together {total}; divide by the workers."
+        f"{duration(evaluation)}{more}, together {total}; divide by the workers. Memory: up to "
+        f"{worker} per worker, {driver} in the process that runs them."
     )

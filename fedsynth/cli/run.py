@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from fedsynth.core.errors import UserError, nearest
+from fedsynth.core.errors import JobsFailed, UserError, nearest
 from fedsynth.engine.process_setup import prepare_worker
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Command:
     resume: str | None = None
 
 
+# Batch systems and terminals that close ask this way.
+STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 FLAGS = ("--plan", "--resume", "--list", "--quiet", "--help")
 
 
@@ -77,20 +79,27 @@ def parse(words: Sequence[str]) -> Command:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 a mistake to mend, 130 interrupted."""
+    """Run the command.
+
+    Returns:
+        The exit code: 0 done, 1 done but for jobs that failed, 2 a mistake to mend, 128 and the
+        number of the signal if one ended it (130: Ctrl-C).
+    """
     arguments = list(sys.argv[1:] if words is None else words)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)  # batch systems say it this way
+        for number in STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` asks for
+                signal.signal(number, _interrupt)
     prepare_worker()
     tolerate_terminal()
     try:
         return _run(parse(arguments), arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+        return 1 if isinstance(error, JobsFailed) else 2
+    except KeyboardInterrupt as error:
         print("interrupted.", file=sys.stderr)
-        return 130
+        return 128 + getattr(error, "number", signal.SIGINT)
 
 
 def tolerate_terminal() -> None:
@@ -100,9 +109,20 @@ def tolerate_terminal() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Treat a request to end as Ctrl-C: close the engine, keep what is done."""
-    raise KeyboardInterrupt
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to end; treated as Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Treat a request to end as Ctrl-C: close the engine, keep what is done. Further ones change
+    nothing."""
+    for each in STOPS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(number)
 
 
 def _run(command: Command, arguments: list[str]) -> int:

@@ -15,6 +15,10 @@ class UserError(Exception):
     """An error that the user can correct; `run.main` prints it as one message."""
 
 
+class JobsFailed(UserError):
+    """Some jobs of a run failed. The others are done, and the report is written."""
+
+
 class Refusal(StrEnum):
     """The reason for which a party does not answer, as its error reply states it."""
 

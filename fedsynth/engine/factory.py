@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +37,9 @@ def open_engine(
     timeout: float = DEFAULT_TIMEOUT,
     address: str | None = None,
     sticky: bool = False,
+    storage: Path | None = None,
+    fit: Callable[[], str] | None = None,
+    note: Callable[[str], None] = lambda _text: None,
     answer: Answer,
     serve: ServeJob,
 ) -> Iterator[Engine]:
@@ -43,30 +47,36 @@ def open_engine(
 
     Args:
         name: An `EngineName`.
-        workers: The number of worker processes; one per CPU by default.
+        workers: The number of worker processes; by default one per CPU of this machine, or as many
+            as the cluster has room for.
         num_cpus: CPUs per worker.
         num_gpus: GPUs per worker.
         timeout: The seconds that a party may take per answer.
         address: A running Ray cluster to join.
         sticky: Answer each party in one worker only.
+        storage: The folder on this disk below which parties keep their state. Nodes of a cluster
+            that do not see it keep the state of their parties in a folder of the same path.
+        fit: Called in each worker of a cluster: why no party can answer there; empty if parties
+            can.
+        note: Receives remarks on the nodes of a cluster.
         answer: Answers one request inside a party.
         serve: Runs a job at the server.
 
     Raises:
         UserError: A setting is out of its range, or this machine does not have the resources.
     """
-    workers = (os.cpu_count() or 1) if workers is None else workers
+    processes = (os.cpu_count() or 1) if workers is None else workers
     _check(
         name,
-        workers=workers,
+        workers=processes,
         num_cpus=num_cpus,
         num_gpus=num_gpus,
         timeout=timeout,
         address=address,
     )
     if num_gpus > 0 and address is None:
-        processes = 1 if name == EngineName.INPROCESS else workers
-        require_gpus(processes * num_gpus, torch.cuda.device_count(), "this machine")
+        wanted = 1 if name == EngineName.INPROCESS else processes
+        require_gpus(wanted * num_gpus, torch.cuda.device_count(), "this machine")
     prepare_worker()
     quiet_flower()
     handlers = Handlers(answer, serve, timeout)
@@ -78,11 +88,21 @@ def open_engine(
     elif name == EngineName.FLOWER:
         from fedsynth.engine.flower_simulation import FlowerEngine
 
-        engine = FlowerEngine(handlers, workers, num_cpus, num_gpus)
+        engine = FlowerEngine(handlers, processes, num_cpus, num_gpus)
     else:
         from fedsynth.engine.ray.engine import RayEngine
 
-        engine = RayEngine(handlers, workers, num_cpus, num_gpus, address=address, sticky=sticky)
+        engine = RayEngine(
+            handlers,
+            workers,
+            num_cpus,
+            num_gpus,
+            address=address,
+            sticky=sticky,
+            storage=storage,
+            fit=fit,
+            note=note,
+        )
     try:
         yield engine
     finally:

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from fedsynth.engine.base import Handlers, NodeSetup
 from fedsynth.engine.client_app import PARTY_CONFIG, error_reply
 from fedsynth.engine.flower_compat import LOCAL_RUN, Run, identify_process, local_run, stamp
-from fedsynth.engine.server_app import StageCallback, make_server_app
+from fedsynth.engine.server_app import Compute, StageCallback, compute_here, make_server_app
 
 _FIRST_NODE = 1000
 
@@ -42,8 +42,8 @@ class PartyHost:
         """Return the reply of the party to which this message is addressed.
 
         An exception becomes an error reply without private text (`error_reply`)."""
-        context = self._context(nodes, message.metadata.dst_node_id)
         try:
+            context = self._context(nodes, message.metadata.dst_node_id)
             return self._app(message, context)
         except Exception as error:
             return error_reply(message, error)
@@ -52,6 +52,8 @@ class PartyHost:
         context = self._contexts.get((nodes, node))
         if context is None:
             party = party_at(node)
+            if nodes.policy:
+                nodes.write_policy(party)
             node_config: UserConfig = {"partition-id": party, "num-partitions": nodes.parties}
             node_config[PARTY_CONFIG] = nodes.party_config(party)
             run_config: UserConfig = {"proposal": nodes.proposal}
@@ -122,8 +124,13 @@ class LocalGrid(Grid):
         return self.deliver(messages, timeout)
 
 
-def serve_on_grid(handlers: Handlers, grid: LocalGrid, on_stage: StageCallback) -> None:
+def serve_on_grid(
+    handlers: Handlers,
+    grid: LocalGrid,
+    on_stage: StageCallback,
+    compute: Compute = compute_here,
+) -> None:
     """Run the server's side of the grid's job to its end."""
     config: UserConfig = {"job": grid.job, "parties": grid.parties, "timeout": handlers.timeout}
     context = Context(grid.run.run_id, 0, {}, RecordDict(), config)
-    make_server_app(handlers.serve, on_stage)(grid, context)
+    make_server_app(handlers.serve, on_stage, compute)(grid, context)

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -55,9 +55,23 @@ class Ask(Protocol):
 StageCallback = Callable[[int, Outcome], None]
 """Takes the index and the outcome of a stage that is complete."""
 
-ServeJob = Callable[[str, Ask, StageCallback], None]
-"""Runs a job at the server: job text, the function that asks parties, and the callback that is
-called once per complete stage."""
+
+class Compute(Protocol):
+    """Calls a picklable function for the server, in a worker where there are some, and returns its
+    result."""
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `function(*arguments)`."""
+
+
+def compute_here(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in this process."""
+    return function(*arguments)
+
+
+ServeJob = Callable[[str, Ask, StageCallback, Compute], None]
+"""Runs a job at the server: job text, the function that asks parties, the callback that is called
+once per complete stage, and the function that computes in workers."""
 
 
 def ignore_stage(_stage: int, _outcome: Outcome) -> None:
@@ -117,7 +131,9 @@ class PartyConnections:
         releases = []
         for party in parties:
             try:
-                content = _content(replies.get(nodes[party]), f"party {party}", self._timeout)
+                # A reply is dropped once it is read: all of them together may be large.
+                reply = replies.pop(nodes[party], None)
+                content = _content(reply, f"party {party}", self._timeout)
             except (PartyTimeout, PartyLost) as error:
                 if missing is None:
                     raise
@@ -195,8 +211,10 @@ def _content(reply: Message | None, sender: str, timeout: float) -> RecordDict:
     raise PartyFailed(f"{sender} failed: {reply.error.reason}; see its log")
 
 
-def make_server_app(serve: ServeJob, on_stage: StageCallback = ignore_stage) -> ServerApp:
-    """Return a ServerApp that runs `serve(job, ask, on_stage)` to its end.
+def make_server_app(
+    serve: ServeJob, on_stage: StageCallback = ignore_stage, compute: Compute = compute_here
+) -> ServerApp:
+    """Return a ServerApp that runs `serve(job, ask, on_stage, compute)` to its end.
 
     The run's configuration holds `job`, `parties` (the number to wait for) and `timeout` (the
     seconds that a party may take per answer).
@@ -208,6 +226,6 @@ def make_server_app(serve: ServeJob, on_stage: StageCallback = ignore_stage) -> 
         """Run the server's side."""
         config = context.run_config
         connections = PartyConnections(grid, int(config["parties"]), float(config["timeout"]))
-        serve(read_job(config), connections.ask, on_stage)
+        serve(read_job(config), connections.ask, on_stage, compute)
 
     return app

@@ -10,6 +10,7 @@ import torch
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.types import Stage
 from fedsynth.data.fetch.fetch import data_directory
+from fedsynth.engine.base import Engine
 from fedsynth.evaluation.image_quality import ImageQuality, measure_image_quality
 from fedsynth.evaluation.real_data_baselines import real_data_baseline
 from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
@@ -37,7 +38,17 @@ def released_so_far(job: Job, stage: int) -> SyntheticSet | ReleasedModel:
     return SyntheticSet.join([*(s for s in sets if isinstance(s, SyntheticSet)), outcome])
 
 
-def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
+def releases_for_workers(
+    engine: Engine, job: Job, stage: int
+) -> tuple[SyntheticSet | ReleasedModel, ...]:
+    """The releases up to a stage, as an argument for workers that do not see the run directory;
+    nothing where all see it."""
+    return () if engine.one_disk else (released_so_far(job, stage),)
+
+
+def evaluate_classifier(
+    job_text: str, stage: int, number: int, released: SyntheticSet | ReleasedModel | None = None
+) -> EvalResult:
     """Train a new classifier on all releases up to a stage and test it.
 
     The test data are those of all classes seen. A released model is tested instead, as it is.
@@ -47,13 +58,14 @@ def evaluate_classifier(job_text: str, stage: int, number: int) -> EvalResult:
         stage: The index of the stage.
         number: Numbers the repetitions of the first kind of classifier, then those of the second,
             and so on.
+        released: All releases up to the stage; None: they are read from the run directory.
     """
     job = Job.parse(job_text)
     this_stage = scenario_stages(job.scenario)[stage]
     test = test_records(job.scenario)
     among = torch.isin(test.labels, torch.tensor(this_stage.seen))
     images, labels = test.images[among], test.labels[among]
-    released = released_so_far(job, stage)
+    released = released or released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         return score_model(released, images, labels, info=this_stage.data)
     config, info = job.evaluation, this_stage.data
@@ -95,11 +107,14 @@ def real_records(job: Job, this_stage: Stage) -> SyntheticSet:
     return SyntheticSet(images[order], labels[order])
 
 
-def evaluate_images(job_text: str, stage: int) -> ImageQuality:
-    """Compare the images released up to a stage with the parties' real records."""
+def evaluate_images(
+    job_text: str, stage: int, released: SyntheticSet | ReleasedModel | None = None
+) -> ImageQuality:
+    """Compare the images released up to a stage with the parties' real records; see
+    `evaluate_classifier`."""
     job = Job.parse(job_text)
     this_stage = scenario_stages(job.scenario)[stage]
-    released = released_so_far(job, stage)
+    released = released or released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         raise ValueError("a released model holds no images")
     test = test_records(job.scenario)

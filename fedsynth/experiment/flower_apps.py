@@ -15,7 +15,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.engine.base import Engine
 from fedsynth.engine.client_app import Node, make_client_app
 from fedsynth.engine.factory import open_engine
-from fedsynth.engine.server_app import Ask, StageCallback, make_server_app
+from fedsynth.engine.server_app import Ask, Compute, StageCallback, compute_here, make_server_app
 
 PARTY_VARIABLE = "FEDSYNTH_PARTY"
 """The environment variable of a real node with the path of its `party.yaml`."""
@@ -28,11 +28,11 @@ def answer_request(proposal: str, node: Node, stage: int, request: Request) -> R
     return client_session.answer_request(proposal, node, stage, request)
 
 
-def serve_job(job: str, ask: Ask, on_stage: StageCallback) -> None:
+def serve_job(job: str, ask: Ask, on_stage: StageCallback, compute: Compute = compute_here) -> None:
     """Run all stages of a job at the server; see `server_session`."""
     from fedsynth.experiment import server_session
 
-    server_session.serve_job(job, ask, on_stage)
+    server_session.serve_job(job, ask, on_stage, compute)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from fedsynth.evaluation.inversion_detector import Inversion, detect_inversion, 
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.evaluate import released_so_far
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.party_extracts import remove_parties
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.experiment.simulated_parties import run_job
@@ -98,5 +99,6 @@ def _rehearsal_edge(engine: Engine, job: Job, name: str) -> float:
     if isinstance(released, ReleasedModel):
         raise ValueError("a rehearsal ended in a model, the release did not")
     edge = detect_inversion(released, dataset_info(rehearsal.scenario)).edge
+    remove_parties(rehearsal, engine)
     shutil.rmtree(folder, ignore_errors=True)
     return edge

@@ -27,7 +27,7 @@ from fedsynth.methods.registry import load_plugins
 from fedsynth.methods.registry import method as find_method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.storage.releases import release_name
-from fedsynth.storage.run_directory import SERVER
+from fedsynth.storage.run_directory import PARTIES, SERVER
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,13 @@ class Job:
         """A digest of `identity`: the name of this job among all jobs of a party."""
         return hashlib.sha256(self.identity.encode()).hexdigest()
 
+    def parties_folder(self) -> Path:
+        """The folder of all simulated parties of this job."""
+        return Path(self.out) / PARTIES / self.name
+
     def party_folder(self, party: int) -> Path:
         """The folder of a simulated party: its policy, ledger, keys and unfinished work."""
-        return Path(self.out) / "parties" / self.name / f"party-{party}"
+        return self.parties_folder() / f"party-{party}"
 
     def work_folder(self, folder: Path, stage: int) -> Path:
         """The unfinished work of a party in a stage of this job, below the party's folder."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.party_extracts import party_entries
 from fedsynth.privacy.accounting.events import disclosed
-from fedsynth.privacy.ledger import Entry, read_entries, total
+from fedsynth.privacy.ledger import Entry, total
 from fedsynth.storage.metrics import Metric
 
 
@@ -23,7 +24,7 @@ def privacy_metrics(
         entries_of: The ledger entries of a party; None: from its own ledger.
     """
     plan = job.plan(stage)
-    entries_of = entries_of or functools.partial(_party_entries, job)
+    entries_of = entries_of or functools.partial(party_entries, job, of_job=True)
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
         event = total(list(entries_of(share.party)))
@@ -41,10 +42,6 @@ def privacy_metrics(
         "bytes_up": sum(p.bytes_up for p in plan.parties),
         "bytes_down": sum(p.bytes_down for p in plan.parties),
     }
-
-
-def _party_entries(job: Job, party: int) -> list[Entry]:
-    return read_entries(job.party_folder(party) / "ledger.jsonl", job.name)
 
 
 def keyed(job: Job, stage: int, rows: Mapping[str, float]) -> list[Metric]:

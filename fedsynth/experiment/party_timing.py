@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from fedsynth.experiment.job import Job
 from fedsynth.storage.files import atomic_write
 
 FILE = "seconds"
@@ -20,12 +19,11 @@ def add_seconds(work: Path, seconds: float) -> None:
     path = work / FILE
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = float(path.read_text()) if path.exists() else 0.0
+        before = read_seconds(work)
         atomic_write(path, repr(before + seconds).encode(), durable=False)
 
 
-def release_seconds(job: Job, stage: int) -> float:
-    """The total computing time of all parties of a stage."""
-    folders = [job.party_folder(share.party) for share in job.plan(stage).parties]
-    files = [job.work_folder(folder, stage) / FILE for folder in folders]
-    return sum(float(path.read_text()) for path in files if path.exists())
+def read_seconds(work: Path) -> float:
+    """The computing time of a party in the stage of this work folder; 0 if there is none."""
+    path = work / FILE
+    return float(path.read_text()) if path.exists() else 0.0

@@ -32,6 +32,7 @@ from fedsynth.experiment.evaluate import (
     evaluate_classifier,
     evaluate_images,
     number_of_classifiers,
+    releases_for_workers,
 )
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
@@ -103,7 +104,12 @@ class Reevaluation:
                     for number in range(number_of_classifiers(job, is_model))
                 ]
                 if evaluation.quality and not is_model:
-                    qualities[job, stage] = engine.submit(evaluate_images, job.text(), stage)
+                    qualities[job, stage] = engine.submit(
+                        evaluate_images,
+                        job.text(),
+                        stage,
+                        *releases_for_workers(engine, job, stage),
+                    )
         if not pending:
             raise UserError(
                 f"{self.run.path} holds no release to evaluate. Raw records of references that "
@@ -136,7 +142,8 @@ class Reevaluation:
             done: Future[EvalResult] = Future()
             done.set_result(EvalResult.from_json(file.read_text(encoding="utf-8")))
             return done
-        future = engine.submit(evaluate_classifier, job.text(), stage, number)
+        released = releases_for_workers(engine, job, stage)
+        future = engine.submit(evaluate_classifier, job.text(), stage, number, *released)
         future.add_done_callback(functools.partial(_save, file))
         return future
 

@@ -10,15 +10,18 @@ import functools
 import json
 import queue
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
+from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import Outcome, ReleasedModel
 from fedsynth.engine.base import Engine
 from fedsynth.engine.dropouts import dropped_parties
+from fedsynth.engine.placement import PartiesUnreachable
 from fedsynth.evaluation.continual import stage_rows, summary_rows
 from fedsynth.evaluation.image_quality import ImageQuality
 from fedsynth.evaluation.types import EvalResult
@@ -26,16 +29,21 @@ from fedsynth.experiment.evaluate import (
     evaluate_classifier,
     evaluate_images,
     number_of_classifiers,
+    releases_for_workers,
 )
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import keyed, privacy_metrics
-from fedsynth.experiment.party_timing import release_seconds
+from fedsynth.experiment.party_extracts import (
+    collect_extracts,
+    destroy_keys,
+    party_entries,
+    release_seconds,
+)
 from fedsynth.experiment.progress import ProgressDisplay, StageProgress, read_progress
-from fedsynth.experiment.server_session import destroy_keys, dropout_notes
+from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
-from fedsynth.privacy.ledger import read_entries
-from fedsynth.storage.run_directory import LEDGER, SERVER, RunDirectory
+from fedsynth.storage.run_directory import FAILED, LEDGER, SERVER, RunDirectory
 
 DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
 DISPLAY_SHARE = 0.05  # most time that these readings may take
@@ -66,6 +74,7 @@ class _JobState:
     evaluations: dict[int, _StageEvaluation] = field(default_factory=dict)
     recorded: dict[int, list[EvalResult]] = field(default_factory=dict)
     closed: bool = False
+    error: Exception | None = None
 
     @property
     def stages(self) -> int:
@@ -91,12 +100,16 @@ class Runner:
         self._extensions = extensions
         self._changes: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._stored: frozenset[str] = frozenset()
+        self.notes: list[str] = []  # for the report
+        self.failed: dict[str, str] = {}  # the reason per job
 
     def execute(self, jobs: Sequence[Job], at_once: int) -> None:
         """Run all jobs, `at_once` at a time, and evaluate every stage once it is released.
 
+        A job that fails is booked in `failed` with its reason, and the others go on.
+
         Raises:
-            Exception: The first failure of a job or an evaluation.
+            Exception: The first failure, if no job is complete.
         """
         self._stored = self.run.files_of(SERVER)
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
@@ -116,6 +129,8 @@ class Runner:
                     change()
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        if len(self.failed) == len(jobs):
+            raise next(state.error for state in states if state.error is not None)
         self.run.write_text(LEDGER, merged_ledger(jobs))
 
     def _start(self, job: Job) -> _JobState:
@@ -126,8 +141,11 @@ class Runner:
         self.progress.job(job.name, state.stages)
 
         def on_stage(stage: int, outcome: Outcome) -> None:
+            collect_extracts(self.engine, job, stage)
             is_model = isinstance(outcome, ReleasedModel)
-            self._changes.put(functools.partial(self._on_released, state, stage, is_model))
+            self._changes.put(
+                functools.partial(self._booked, state, self._on_released, state, stage, is_model)
+            )
 
         state.release = self._pool.submit(
             run_job,
@@ -141,8 +159,30 @@ class Runner:
 
     def _watch(self, state: _JobState, futures: Iterable[Future[Any]]) -> None:
         """Advance a job when one of these futures is done."""
+        advance = functools.partial(self._booked, state, self._advance, state)
         for future in futures:
-            future.add_done_callback(lambda _: self._changes.put(lambda: self._advance(state)))
+            future.add_done_callback(lambda _: self._changes.put(advance))
+
+    def _booked(self, state: _JobState, step: Callable[..., None], *arguments: Any) -> None:
+        """Take a step of a job; its failure ends this job and no other."""
+        if state.closed:
+            return
+        try:
+            step(*arguments)
+        except Exception as error:
+            self._fail(state, error)
+
+    def _fail(self, state: _JobState, error: Exception) -> None:
+        """Book a failed job; what it has done is kept for `--resume`."""
+        job = state.job
+        state.closed, state.error = True, error
+        text = str(error) or type(error).__name__
+        reason = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+        self.failed[job.name] = reason
+        details = "".join(traceback.format_exception(error))
+        self.run.write_text(_failed_file(job), json.dumps({"reason": reason, "details": details}))
+        self.run.log(f"{job.name} failed: {reason}")
+        self.progress.finish(job.name, f"failed: {reason}")
 
     def _on_released(self, state: _JobState, stage: int, is_model: bool) -> None:
         state.released[stage] = is_model
@@ -156,7 +196,7 @@ class Runner:
 
     def _advance(self, state: _JobState) -> None:
         """Record the stages whose evaluations are done; close the job after the last one."""
-        if state.closed or state.release is None:
+        if state.release is None:
             return
         if state.release.done():
             state.release.result()
@@ -181,12 +221,16 @@ class Runner:
 
     def _evaluate(self, state: _JobState, stage: int) -> _StageEvaluation:
         """Start the evaluations of a stage; those on disk are read."""
-        job, text, is_model = state.job, state.job.text(), state.released[stage]
+        job, is_model = state.job, state.released[stage]
+        arguments: tuple[Any, ...] = (job.text(), stage)
+        released = releases_for_workers(self.engine, job, stage)
         classifiers = [
             self._stored_or(
                 _classifier_file(job, stage, number),
                 EvalResult.from_json,
-                functools.partial(self.engine.submit, evaluate_classifier, text, stage, number),
+                functools.partial(
+                    self.engine.submit, evaluate_classifier, *arguments, number, *released
+                ),
             )
             for number in range(number_of_classifiers(job, is_model))
         ]
@@ -195,7 +239,7 @@ class Runner:
             quality = self._stored_or(
                 _quality_file(job, stage),
                 lambda content: ImageQuality(**json.loads(content)),
-                functools.partial(self.engine.submit, evaluate_images, text, stage),
+                functools.partial(self.engine.submit, evaluate_images, *arguments, *released),
             )
         extensions = {
             extension.name: self._stored_or(
@@ -267,13 +311,19 @@ class Runner:
         self.progress.finish(job.name, text)
         self.run.log(f"{job.name}: {text}")
         self.run.write_text(_closed_file(job), "{}")
+        (self.run.path / _failed_file(job)).unlink(missing_ok=True)  # booked by an earlier try
         self._clean_up(job)
         state.closed = True
 
     def _clean_up(self, job: Job) -> None:
         """Remove the raw records and keys of a closed job; also after a crash in between."""
         self.run.releases.drop_raw(job.name)
-        destroy_keys(job)
+        try:
+            destroy_keys(job, self.engine)
+        except PartiesUnreachable as error:
+            text = f"{job.name}: noise keys are not destroyed. {error}"
+            self.notes.append(text)
+            self.run.log(text)
 
 
 def class_stages(job: Job) -> list[tuple[int, ...]]:
@@ -286,7 +336,7 @@ def merged_ledger(jobs: Sequence[Job]) -> str:
     lines = []
     for job in sorted(jobs, key=lambda job: job.name):
         for party in range(job.scenario.parties):
-            entries = read_entries(job.party_folder(party) / "ledger.jsonl")
+            entries = party_entries(job, party)
             lines += [entry.line() + "\n" for entry in entries]
     return "".join(lines)
 
@@ -308,6 +358,10 @@ def _quality_file(job: Job, stage: int) -> str:
 
 def _extension_file(job: Job, extension: str, stage: int) -> str:
     return f"{SERVER}/{job.name}/{extension}-{stage + 1}.json"
+
+
+def _failed_file(job: Job) -> str:
+    return f"{SERVER}/{job.name}/{FAILED}"
 
 
 def _closed_file(job: Job) -> str:

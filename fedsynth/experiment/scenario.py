@@ -22,6 +22,7 @@ from fedsynth.data.records import Records
 from fedsynth.data.registry import DataSet
 from fedsynth.experiment import user_partition
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info, image_transform
+from fedsynth.methods.registry import load_plugins
 
 MAX_NAMES = 8  # of parties in a message
 GIVEN = "parties"  # the partition that the data state themselves
@@ -172,6 +173,16 @@ def test_records(scenario: ScenarioConfig) -> Records:
 
 def _transformed(scenario: ScenarioConfig, records: Records) -> Records:
     return Records(image_transform(scenario).apply(records.images), records.labels)
+
+
+def missing_data(scenario: ScenarioConfig, plugins: tuple[str, ...] = ()) -> str:
+    """Why the records of a scenario cannot be read by this process; empty if they can."""
+    try:
+        load_plugins(plugins)
+        ensure_data(scenario)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 @functools.lru_cache(maxsize=4)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,25 +19,28 @@ from fedsynth.core.outcomes import Outcome, SyntheticSet
 from fedsynth.data.tables import to_csv
 from fedsynth.engine.dropouts import DropoutRegistry, dropped_parties
 from fedsynth.engine.messages import BadReply, PartyLost
-from fedsynth.engine.server_app import Ask, StageCallback
+from fedsynth.engine.server_app import Ask, Compute, StageCallback, compute_here
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.certification import certify
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import write_progress
-from fedsynth.methods.method import ExpectedAnswers, ExpectedSum, ServerContext
+from fedsynth.methods.method import ExpectedAnswers, ExpectedSum, ServerContext, ServerWork
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.guard import CentralNoise
-from fedsynth.privacy.noise import NoiseKey, end_repetitions
+from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.secagg.protocol import COLLECT, UNMASK, added, secure_sum
 from fedsynth.storage.checkpoint import rounds
 from fedsynth.storage.run_directory import RunDirectory
 
 MAX_CONCURRENT_STAGES = 8
+Result = TypeVar("Result")
 DROPPED = "parties gone"  # key in a checkpoint, beside the state of the method's loop
 
 
-def serve_job(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
+def serve_job(
+    job_text: str, ask: Ask, on_stage: StageCallback, compute: Compute = compute_here
+) -> None:
     """Run all stages of a job at the server and save their outcomes.
 
     Stages run one after another if they build on each other, else at the same time. A stage whose
@@ -45,7 +50,8 @@ def serve_job(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
     stages = range(job.plan(0).stage.count)
 
     def serve_stage(stage: int, inherited: tuple[Outcome, ...] = ()) -> Outcome:
-        outcome = _serve_stage(job, run, stage, ask, inherited)
+        connect = functools.partial(StageConnection, job, stage, ask, inherited, compute)
+        outcome = _serve_stage(job, run, stage, ask, connect)
         on_stage(stage, outcome)
         return outcome
 
@@ -65,13 +71,17 @@ def serve_job(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
 
 
 def _serve_stage(
-    job: Job, run: RunDirectory, stage: int, ask: Ask, inherited: tuple[Outcome, ...]
+    job: Job,
+    run: RunDirectory,
+    stage: int,
+    ask: Ask,
+    connect: Callable[[], StageConnection],
 ) -> Outcome:
     if run.releases.exists(job.name, stage + 1):
         outcome = run.releases.load(job.name, stage + 1)
         certify(job, run, stage, outcome, ask)
         return outcome
-    outcome = job.method_impl.serve(StageConnection(job, stage, ask, inherited))
+    outcome = job.method_impl.serve(connect())
     data = job.plan(stage).stage.data
     table = None
     if isinstance(outcome, SyntheticSet) and data.kind == DataKind.TABLE:
@@ -81,15 +91,51 @@ def _serve_stage(
     return outcome
 
 
-class StageConnection(ServerContext[Any]):
-    """The server's connection to the parties of one stage."""
+class StageWork(ServerWork[Any]):
+    """The server's computations in one stage, in any process."""
 
-    def __init__(self, job: Job, stage: int, ask: Ask, inherited: tuple[Outcome, ...]) -> None:
-        self._job, self._stage, self._ask = job, stage, ask
-        self.inherited = inherited
+    def __init__(self, job: Job, stage: int) -> None:
+        self._job, self._stage = job, stage
         self.seed = job.seed
         self.device = job.device
         self.config, self.plan = job.config, job.plan(stage)
+
+    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
+        """Rounds with checkpoints where the run directory is seen, else without."""
+        folder = self._job.server_folder()
+        if not folder.is_dir():
+            yield from range(n)
+            return
+        path = folder / f"stage-{self._stage}.checkpoint"
+        party = self.plan.stage.parties[0].party
+
+        def on_step(done: int, total: int) -> None:
+            write_progress(self._job.progress_folder(), party, self._stage, done, total)
+
+        yield from rounds(n, state, path, fingerprint=self._job.identity, on_step=on_step)
+
+
+def _work(job_text: str, stage: int, block: bytes) -> Any:
+    """Compute for the server in a worker; the block refers to the job's plug-ins."""
+    job = Job.parse(job_text)
+    function, arguments = pickle.loads(block)
+    return function(StageWork(job, stage), *arguments)
+
+
+class StageConnection(StageWork, ServerContext[Any]):
+    """The server's connection to the parties of one stage."""
+
+    def __init__(
+        self,
+        job: Job,
+        stage: int,
+        ask: Ask,
+        inherited: tuple[Outcome, ...],
+        compute: Compute = compute_here,
+    ) -> None:
+        super().__init__(job, stage)
+        self._ask, self._compute = ask, compute
+        self.inherited = inherited
         self.parties = tuple(info.party for info in self.plan.stage.parties)
         key = NoiseKey.of_owner(job.server_folder(), "curator", job.noise_seed)
         answered = AnsweredSums(job.server_folder() / f"stage-{stage}-answered.jsonl")
@@ -184,14 +230,14 @@ class StageConnection(ServerContext[Any]):
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
         """Rounds with checkpoints, which hold the dropped parties too."""
-        path = self._job.server_folder() / f"stage-{self._stage}.checkpoint"
-        party = self.parties[0]
         state[DROPPED] = self._dropouts.current
+        yield from super().rounds(n, state)
 
-        def on_step(done: int, total: int) -> None:
-            write_progress(self._job.progress_folder(), party, self._stage, done, total)
-
-        yield from rounds(n, state, path, fingerprint=self._job.identity, on_step=on_step)
+    def compute(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Compute in a worker (see `ServerWork`)."""
+        block = pickle.dumps((function, arguments))
+        result: Result = self._compute(_work, self._job.text(), self._stage, block)
+        return result
 
 
 def dropout_notes(job: Job) -> list[str]:
@@ -201,10 +247,3 @@ def dropout_notes(job: Job) -> list[str]:
         for stage in range(job.plan(0).stage.count)
         for party, reason in sorted(dropped_parties(job.dropout_file(stage)).items())
     ]
-
-
-def destroy_keys(job: Job) -> None:
-    """Destroy the noise keys of a job that is complete, and remove its checkpoints."""
-    parties = [job.party_folder(party) for party in range(job.scenario.parties)]
-    for folder in (*parties, job.server_folder()):
-        end_repetitions(folder)

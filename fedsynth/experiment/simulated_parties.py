@@ -11,16 +11,18 @@ import os
 from typing import Any
 
 from fedsynth.data.formats.npz import PREFIX, public_name
-from fedsynth.engine.base import Engine
+from fedsynth.engine.base import Engine, NodeSetup
+from fedsynth.engine.placement import PARTY_FILE
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.proposal import proposal_text
+from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import dataset_info
 from fedsynth.privacy.lifetime import LifetimeBudget
 from fedsynth.privacy.policy import SEED, SYSTEM, PartyPolicy, PolicyData, policy_text
-from fedsynth.storage.files import disk_errors
+
+__all__ = ["PARTY_FILE", "policy_of", "run_job", "write_policies"]
 
 MOST_ROUNDS = 10**9  # a simulated server is as patient as its methods
-PARTY_FILE = "party.yaml"
 
 
 def policy_of(job: Job) -> PartyPolicy:
@@ -61,26 +63,39 @@ def policy_of(job: Job) -> PartyPolicy:
 
 
 def write_policies(job: Job) -> str:
-    """Write the policy of each party of a job into its folder, and return the folder of all.
-
-    Not synced to the disk: a resumed run writes them again.
-    """
-    raw = policy_text(policy_of(job)).encode()
-    for party in range(job.scenario.parties):
-        path = job.party_folder(party) / PARTY_FILE
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists() or path.read_bytes() != raw:
-                path.write_bytes(raw)
-    return str(job.party_folder(0).parent)
+    """Write the policy of each party of a job into its folder, and return the folder of all."""
+    nodes = _nodes(job)
+    for party in range(nodes.parties):
+        nodes.write_policy(party)
+    return nodes.policies
 
 
 def run_job(engine: Engine, job: Job, **options: Any) -> None:
     """Run a job with simulated parties; `options` as for `Engine.run`."""
+    nodes = _nodes(job)
+    write_policies(job)
     engine.run(
         job.text(),
-        job.scenario.parties,
-        proposal=proposal_text(job),
-        policies=write_policies(job),
+        nodes.parties,
+        proposal=nodes.proposal,
+        policies=nodes.policies,
+        policy=nodes.policy,
+        records=nodes.records,
         **options,
+    )
+
+
+def _nodes(job: Job) -> NodeSetup:
+    """The setup of the parties' nodes; a party takes part in one stage, or in all with the same
+    records."""
+    records = [0] * job.scenario.parties
+    for stage in scenario_stages(job.scenario):
+        for info in stage.parties:
+            records[info.party] = info.records
+    return NodeSetup(
+        proposal_text(job),
+        job.scenario.parties,
+        str(job.parties_folder()),
+        policy_text(policy_of(job)),
+        tuple(records),
     )

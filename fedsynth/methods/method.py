@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.party_data import PartyData
 
 C = TypeVar("C")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -95,25 +96,49 @@ class ExpectedSum:
     at_least: int
 
 
-class ServerContext(ABC, Generic[C]):
-    """The context of a method at the server in one stage; it reaches parties by requests only.
+class ServerWork(ABC, Generic[C]):
+    """The part of the server's context that its computations need; it exists in workers too.
 
     Attributes:
         config: The method's settings.
         plan: The public plan of the stage.
-        parties: The numbers of the parties of this stage.
-        inherited: The outcomes of all earlier stages, for methods that build on them.
         seed: The public seed of the run.
         device: The device to compute on.
-        central_noise: The noise of a trusted aggregator, for methods that place it there.
     """
 
     config: C
     plan: Plan
-    parties: tuple[int, ...]
-    inherited: tuple[Outcome, ...]
     seed: int
     device: torch.device
+
+    @abstractmethod
+    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
+        """Yield 0..n-1 and checkpoint `state`; after a crash, continue from the checkpoint.
+
+        Values of `state` are tensors, numbers or objects with `state_dict`; change it in place."""
+
+    def compute(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Return `function(work, *arguments)`, computed in a worker where the engine has some.
+
+        Args:
+            function: A function or a bound method that can be pickled. It gets the `ServerWork` of
+                this stage and reaches no party.
+            arguments: Its other arguments.
+        """
+        return function(self, *arguments)
+
+
+class ServerContext(ServerWork[C]):
+    """The context of a method at the server in one stage; it reaches parties by requests only.
+
+    Attributes:
+        parties: The numbers of the parties of this stage.
+        inherited: The outcomes of all earlier stages, for methods that build on them.
+        central_noise: The noise of a trusted aggregator, for methods that place it there.
+    """
+
+    parties: tuple[int, ...]
+    inherited: tuple[Outcome, ...]
     central_noise: CentralNoise
 
     def ask(
@@ -179,12 +204,6 @@ class ServerContext(ABC, Generic[C]):
         self, parties: Sequence[int], request: Request, expected: ExpectedSum
     ) -> AggregatedSum:
         """Send a request and return the sum of the releases (see `ask_sum`)."""
-
-    @abstractmethod
-    def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:
-        """Yield 0..n-1 and checkpoint `state`; after a crash, continue from the checkpoint.
-
-        Values of `state` are tensors, numbers or objects with `state_dict`; change it in place."""
 
 
 class Method(ABC, Generic[C]):

@@ -38,6 +38,8 @@ TIMINGS = "timings.csv"  # apart, because two runs never agree on them
 LEDGER = "ledger.jsonl"
 LOG = "log.txt"
 REPORT = "report.html"
+PARTIES = "parties"  # folder of the simulated parties
+FAILED = "failed.json"  # in the server's folder of a job that failed
 SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 
@@ -98,8 +100,9 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """True if the run is complete: the report is written last."""
-        return (self.path / REPORT).is_file()
+        """True if the run is complete: the report is written last, and no job failed."""
+        failed = (self.path / SERVER).glob(f"*/{FAILED}")
+        return (self.path / REPORT).is_file() and not any(failed)
 
     def write_bytes(self, name: str, data: bytes) -> Path:
         """Write a file of the run, atomically; `name` may hold folders."""
@@ -184,7 +187,7 @@ def _rename_former_files(path: Path) -> None:
 def _check_unused(path: Path) -> None:
     entries = {entry.name for entry in path.iterdir()}
     if CONFIG in entries:
-        state = "a finished run" if REPORT in entries else "an unfinished run"
+        state = "a finished run" if RunDirectory(path).finished else "an unfinished run"
         raise UserError(
             f"out={path} already holds {state}. "
             f"Continue it with --resume {path}, or choose another directory with out=."

@@ -7,8 +7,10 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +18,11 @@ import pytest
 import yaml
 from tiny_runs import ROOT, outputs
 
+from fedsynth.cli import run
 from fedsynth.cli.run import main
 from fedsynth.data import registry as datasets
 from fedsynth.data.fetch import registries as clients
+from fedsynth.experiment import server_session
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.ledger import read_entries
@@ -357,3 +361,47 @@ def test_only_what_changes_no_result_may_be_given_on_resume(finished, capsys, tm
     assert "epsilon= cannot be changed on --resume" in said
     said = refused(["--resume", str(finished), "worker=3"], capsys, tmp_path)
     assert "Did you mean 'workers'?" in said
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_a_signal_that_ends_a_run_is_in_the_exit_code(name, code, capsys, monkeypatch):
+    def be_asked(*_: object) -> int:
+        os.kill(os.getpid(), getattr(signal, name))
+        time.sleep(60)
+        return 0
+
+    handlers = {number: signal.getsignal(number) for number in (*run.STOPS, signal.SIGINT)}
+    monkeypatch.setattr(run, "_run", be_asked)
+    try:
+        assert main([]) == code
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert capsys.readouterr().err == "interrupted.\n"
+
+
+def test_a_job_that_fails_is_in_the_report_and_in_the_exit_code(capsys, tmp_path, monkeypatch):
+    """The other job is done; --resume takes up the one that failed."""
+    out, real = tmp_path / "run", server_session.serve_job
+
+    def fail(job: str, *arguments: object) -> None:
+        if '"method": "ldpdc"' in job:
+            raise ValueError("no luck")
+        real(job, *arguments)
+
+    words = ["data=shapes", "parties=2", "holdout=1600", "method=psg,ldpdc", "epsilon=10"]
+    words += ["preset=smoke", "psg.width=4", "psg.spc=2", "psg.runs=2", "ldpdc.spc=2"]
+    words += ["evaluation.width=4", "evaluation.nets=1", "evaluation.max_images=50"]
+    with monkeypatch.context() as patch:
+        patch.setattr(server_session, "serve_job", fail)
+        assert main([*words, "engine=inprocess", f"out={out}", "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert "1 of 2 jobs failed: ldpdc-eps10-seed0." in error
+    assert f"--resume {out}" in error
+    assert "ldpdc-eps10-seed0 failed: ValueError: no luck" in (out / "report.html").read_text()
+    assert main([f"out={out}", *words]) == 2
+    assert "holds an unfinished run" in capsys.readouterr().err
+    assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
+    assert "no luck" not in (out / "report.html").read_text()
+    methods = {row["method"] for row in csv.DictReader((out / "metrics.csv").open())}
+    assert methods == {"psg", "ldpdc"}

@@ -18,7 +18,7 @@ import tiny_runs as tiny
 from fedsynth.core.messages import Release, Request
 from fedsynth.engine.client_app import Node
 from fedsynth.engine.messages import PartyLost, PartyTimeout
-from fedsynth.engine.server_app import Ask, StageCallback
+from fedsynth.engine.server_app import Ask, Compute, StageCallback
 from fedsynth.experiment import server_session
 from fedsynth.experiment.flower_apps import answer_request, open_job_engine, serve_job
 from fedsynth.experiment.job import Job
@@ -57,7 +57,7 @@ def lossy(ask: Ask, lost: Callable[[int, Request], bool]) -> Ask:
 def run(job: Job, lost: Callable[[int, Request], bool]) -> None:
     """All releases of a job in this process, with parties that are lost."""
 
-    def serve(text: str, ask: Ask, on_stage: StageCallback) -> None:
+    def serve(text: str, ask: Ask, on_stage: StageCallback, _: Compute) -> None:
         serve_job(text, lossy(ask, lost), on_stage)
 
     with open_job_engine("inprocess", serve=serve) as engine:
@@ -152,7 +152,7 @@ def test_a_server_that_crashes_continues_without_the_dropped_parties(
     )
     job = job_of(tmp_path / "b", "ndpdc_joint", **changes)
 
-    def crash_after_the_sum(job_text: str, ask: Ask, on_stage: StageCallback) -> None:
+    def crash_after_the_sum(job_text: str, ask: Ask, on_stage: StageCallback, _: Compute) -> None:
         real = server_session.StageConnection.ask_sum
 
         def ask_sum(parties: Any, who: Any, request: Request, **named: Any) -> Any:

@@ -110,7 +110,7 @@ def grid_message(reply: Message) -> Message:
 def test_the_server_app_runs_the_conversation():
     """The ServerApp hands job and `ask` over and waits for its end."""
     heard: list[object] = []
-    app = make_server_app(lambda job, ask, _: heard.append((job, ask([1, 0], 3, Request()))))
+    app = make_server_app(lambda job, ask, *_: heard.append((job, ask([1, 0], 3, Request()))))
     config = {"job": '{"seed": 1}', "parties": 3, "timeout": 1.0}
     app(AlteringGrid('{"seed": 1}', 3, list), Context(1, 0, {}, RecordDict(), config))
     ((job, releases),) = heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import threading
 import time
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 import tiny_runs as tiny
 
+from fedsynth.core.errors import UserError
 from fedsynth.engine.base import Engine, NodeSetup
 from fedsynth.engine.server_app import StageCallback
 from fedsynth.experiment import runner as module
 from fedsynth.experiment.job import Job
-from fedsynth.storage.run_directory import SERVER, RunDirectory
+from fedsynth.storage.run_directory import FAILED, SERVER, RunDirectory
 
 
 class SlowEngine(Engine):
@@ -115,8 +117,7 @@ def test_a_run_of_an_earlier_version_is_resumed(here: Engine, tmp_path: Path) ->
 
 def resume(job: Job, engine: Engine) -> None:
     run = RunDirectory(Path(job.out))
-    with tiny.Progress(silent=True) as progress:
-        module.Runner(run, engine, progress).execute([job], 1)
+    attempt(run, engine, [job])
     run.compact_metrics()
 
 
@@ -150,3 +151,44 @@ def test_an_extension_adds_metrics_to_the_jobs_it_applies_to(here: Engine, tmp_p
         "length-1.json",
         "length-2.json",
     ]
+
+
+def test_a_job_that_fails_ends_no_other_and_is_taken_up_later(here: Engine, tmp_path: Path) -> None:
+    """A file lies where a party of one job needs its folder."""
+    whole = [tiny.tiny_job(name, tmp_path / "whole") for name in ("psg", "ldpdc")]
+    undisturbed = tiny.outputs(tiny.release_and_judge(whole, here).path)
+    jobs = [tiny.tiny_job(name, tmp_path / "run") for name in ("psg", "ldpdc")]
+    obstacle = jobs[0].party_folder(1)
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    run = RunDirectory(tmp_path / "run")
+    tiny.forget()
+    assert list(attempt(run, here, jobs).failed) == [jobs[0].name]
+    booked = json.loads((run.path / SERVER / jobs[0].name / FAILED).read_text())
+    assert "a file is where a directory should be" in booked["reason"]
+    assert f"{jobs[0].name} failed: " in (run.path / "log.txt").read_text()
+    assert {row.method for row in run.metrics()} == {"ldpdc"}
+    (run.path / "report.html").touch()
+    assert not run.finished
+    obstacle.unlink()
+    tiny.forget()
+    assert not attempt(run, here, jobs).failed
+    assert run.finished
+    run.compact_metrics()
+    assert tiny.outputs(run.path) == undisturbed
+
+
+def test_if_all_jobs_fail_the_first_reason_is_the_error(here: Engine, tmp_path: Path) -> None:
+    job = tiny.tiny_job("psg", tmp_path / "run")
+    job.party_folder(1).parent.mkdir(parents=True)
+    job.party_folder(1).touch()
+    with pytest.raises(UserError, match="a file is where a directory should be"):
+        attempt(RunDirectory(tmp_path / "run"), here, [job])
+
+
+def attempt(run: RunDirectory, engine: Engine, jobs: list[Job]) -> module.Runner:
+    """Run what is not on disk."""
+    with tiny.Progress(silent=True) as progress:
+        runner = module.Runner(run, engine, progress)
+        runner.execute(jobs, 1)
+    return runner

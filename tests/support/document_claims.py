@@ -27,6 +27,7 @@ METRICS, RUN = "storage/test_metrics.py::test_", "cli/test_run.py::test_"
 WORDS, REPORT = "report/test_guarantees.py::test_", "report/test_page.py::test_"
 CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_relation.py::test_"
 FAULTS, APPS = "test_faults.py::test_", "engine/test_client_app.py::test_"
+TWO_NODES = "test_two_nodes.py::test_"
 PAGES, MISSING = "test_docs_privacy.py::test_", "methods/test_missing_classes.py::test_"
 
 _EXCHANGE = f"{ACCOUNTANT}public_counts_make_an_exchange_of_what_is_calibrated_to_removal"
@@ -189,6 +190,16 @@ TESTED: dict[str, dict[str, str]] = {
         "Units are not converted": f"{WORDS}what_cannot_be_converted_is_said",
         "refuses a unit": "privacy/mechanisms/test_base.py::test_a_sum_over_records_bounds_no_user",
     },
+    "docs/guides/ray_cluster.md": {
+        "There are as many workers": f"{TWO_NODES}nodes_without_a_shared_disk_give_the_results_of_one_machine",
+        "At the start the run says": f"{TWO_NODES}nodes_without_a_shared_disk_give_the_results_of_one_machine",
+        "**They do** (one machine": f"{TWO_NODES}a_lost_node_with_a_shared_disk_changes_nothing",
+        "Its work is done again": f"{TWO_NODES}a_lost_node_with_a_shared_disk_changes_nothing",
+        "**They do not**: the folder": f"{TWO_NODES}nodes_without_a_shared_disk_give_the_results_of_one_machine",
+        "destroys the noise keys where": "experiment/test_party_extracts.py::test_keys_are_destroyed_where_they_lie",
+        "the run ends with the names": f"{TWO_NODES}a_lost_node_without_a_shared_disk_is_a_refusal_by_name",
+        "cannot read the data hosts no": f"{TWO_NODES}data_on_one_node_only",
+    },
     "docs/guides/real_nodes.md": {
         "run the same two Flower apps": "cli/test_nodes.py::test_real_nodes_give_the_same_bits",
         "parties receive the proposal": "cli/test_nodes.py::test_the_app_folder_names_the_real_apps",
@@ -346,6 +357,13 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "For `replace_one` the accountant",
         "Some mechanisms bound any",
         "`report/paper_comparison",
+    ),
+    "docs/guides/ray_cluster.md": (
+        "One run can use several",
+        "Every machine has the same",
+        "Bring it back with its disk",
+        "The file of a plug-in must",
+        "If the first machine is lost",
     ),
     "docs/guides/real_nodes.md": (
         "For real machines",

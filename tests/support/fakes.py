@@ -20,7 +20,7 @@ from fedsynth.core.randomness import numpy_generator, torch_generator
 from fedsynth.engine.base import Engine
 from fedsynth.engine.client_app import Node
 from fedsynth.engine.factory import open_engine
-from fedsynth.engine.server_app import Ask, StageCallback
+from fedsynth.engine.server_app import Ask, Compute, StageCallback, compute_here
 
 
 def answer(proposal: str, node: Node, stage: int, request: Request) -> Release:
@@ -94,6 +94,7 @@ class Stage:
 
     engine: Engine
     parts: dict[str, Callable[[Ask], None]]
+    compute: Compute = compute_here  # of the last job
 
     def play(self, part: Callable[[Ask], None], parties: int = 4, **options: Any) -> None:
         """Run `part(ask)` as the server."""
@@ -121,11 +122,13 @@ def open_stage(name: str, **settings: Any) -> Iterator[Stage]:
     """An engine with the fake parties."""
     parts: dict[str, Callable[[Ask], None]] = {}
 
-    def serve(job: str, ask: Ask, _: StageCallback) -> None:
+    def serve(job: str, ask: Ask, _: StageCallback, compute: Compute) -> None:
+        stage.compute = compute
         parts[json.loads(job)["part"]](ask)
 
     with open_engine(name, answer=answer, serve=serve, **settings) as engine:
-        yield Stage(engine, parts)
+        stage = Stage(engine, parts)
+        yield stage
 
 
 def plain(releases: Sequence[Release]) -> str:

@@ -10,10 +10,10 @@ import fakes
 from fedsynth.core.messages import Request
 from fedsynth.engine.client_app import make_client_app
 from fedsynth.engine.messages import PartyFailed
-from fedsynth.engine.server_app import Ask, StageCallback, make_server_app
+from fedsynth.engine.server_app import Ask, make_server_app
 
 
-def serve(job: str, ask: Ask, _: StageCallback) -> None:
+def serve(job: str, ask: Ask, *_: object) -> None:
     """One round of both parties, and one that breaks something in one of them."""
     heard = fakes.plain(ask([1, 0], 2, Request()))
     error = ""

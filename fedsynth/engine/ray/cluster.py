@@ -13,13 +13,18 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import grpc
 import psutil
 import ray
+from ray._private import services
+from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 
 from fedsynth.core.errors import UserError
 from fedsynth.engine.base import require_gpus
+from fedsynth.engine.ray.nodes import workers_that_fit
 
 _OBJECT_STORE_BYTES = 200 * 2**20
+_ANSWER_SECONDS = 5.0  # for a cluster to say that it is there
 INLINE_BYTES = 1_500_000  # larger messages go through shared memory
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,21 +45,36 @@ class RaySession:
     started: bool  # Ray was started here and ends with the session
     connected: bool  # this session connected to Ray and disconnects
     processes: list[psutil.Process]
+    workers: int
     cpus: float = 0.0  # of its workers
 
     @staticmethod
-    def open(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> RaySession:
-        """Start Ray here, or join the cluster at `address`, or use the one this process has."""
+    def open(
+        workers: int | None, num_cpus: float, num_gpus: float, address: str | None
+    ) -> RaySession:
+        """Start Ray here, or join the cluster at `address`, or use the one this process has.
+
+        Without a number of workers there is one per CPU of this machine, or as many as the nodes
+        of the cluster have room for."""
         os.environ.update(_SETTINGS)
         before = set(psutil.Process().children(recursive=True))
         connected = not ray.is_initialized()
+        here = (os.cpu_count() or 1) if workers is None else workers
         if connected:
-            _connect(max(1, math.ceil(workers * num_cpus)), address)
+            try:
+                _connect(max(1, math.ceil(here * num_cpus)), address)
+            except BaseException:  # Ctrl-C too: what was started already is ended
+                with _ignoring_interrupts():
+                    ray.shutdown()
+                    _end([p for p in psutil.Process().children(recursive=True) if p not in before])
+                raise
         children = [p for p in psutil.Process().children(recursive=True) if p not in before]
-        cpus = workers * num_cpus
-        session = RaySession(connected and address is None, connected, children, cpus)
+        if workers is None and address is not None:
+            here = max(1, workers_that_fit(num_cpus, num_gpus))
+        cpus = here * num_cpus
+        session = RaySession(connected and address is None, connected, children, here, cpus)
         try:
-            _check_resources(workers, num_cpus, num_gpus, address)
+            _check_resources(here, num_cpus, num_gpus, address)
         except UserError:
             session.close()
             raise
@@ -76,21 +96,66 @@ class RaySession:
 
 
 def _connect(cpus: int, address: str | None) -> None:
+    if address is not None:
+        address = answering(address)
     # Workers must import what this process can import; they get the path from their parent.
     with _environment("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
         try:
-            if address is None:
-                ray.init(
-                    address="local",  # never a cluster that happens to run here
-                    num_cpus=cpus,
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    logging_level=logging.ERROR,
-                )
-            else:
-                ray.init(address=address, logging_level=logging.ERROR)
+            with _own_handlers():
+                if address is None:
+                    ray.init(
+                        address="local",  # never a cluster that happens to run here
+                        num_cpus=cpus,
+                        include_dashboard=False,
+                        object_store_memory=_OBJECT_STORE_BYTES,
+                        logging_level=logging.ERROR,
+                    )
+                else:
+                    ray.init(address=address, logging_level=logging.ERROR)
         except (ConnectionError, ValueError) as error:
             raise UserError(f"address={address!r}: no Ray cluster to join ({error})") from None
+
+
+def answering(address: str) -> str:
+    """The host and port of a cluster that answers. Ray itself would try for minutes.
+
+    Raises:
+        UserError: Nothing answers there, or no Ray.
+    """
+    try:
+        found: str = services.canonicalize_bootstrap_address(address) or address
+        with grpc.insecure_channel(found) as channel:
+            stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
+            request = gcs_service_pb2.CheckAliveRequest()  # type: ignore[attr-defined]
+            stub.CheckAlive(request, timeout=_ANSWER_SECONDS)
+    except grpc.RpcError as error:
+        reason = (error.details() or str(error.code())).split("; last error")[0]
+        raise UserError(
+            f"address={address!r}: no Ray cluster to join: {found} does not answer as one within "
+            f"{_ANSWER_SECONDS:.0f} s ({reason}). Allowed: HOST:PORT as `ray start --head` prints "
+            "it, or auto for the cluster on this machine."
+        ) from None
+    except (ConnectionError, ValueError, OSError) as error:
+        raise UserError(
+            f"address={address!r}: no Ray cluster to join ({error}). Allowed: HOST:PORT as `ray "
+            "start --head` prints it, or auto for the cluster on this machine."
+        ) from None
+    return found
+
+
+@contextlib.contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Keep this process's reaction to signals: Ray puts one of its own in its place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _check_resources(workers: int, num_cpus: float, num_gpus: float, address: str | None) -> None:

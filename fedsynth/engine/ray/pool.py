@@ -3,7 +3,8 @@
 A worker runs one call at a time. Answers of parties go to the worker that has their data cached;
 functions of the server go to any free worker and never take the last worker from a running job.
 A worker that dies is replaced and its call repeated: a party's state is on disk, so the same
-request gives the same answer. A worker that hangs is killed and replaced.
+request gives the same answer. A worker that hangs is killed and replaced. While a cluster has no
+room for a worker, because a node left or others use it, the rest go on without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -23,54 +23,50 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from fedsynth.core.errors import UserError
 from fedsynth.engine.messages import PartyLost, PartyTimeout
+from fedsynth.engine.placement import Place
+from fedsynth.engine.ray.calls import (
+    ActorHandle,
+    BatchDied,
+    DiskLost,
+    EngineClosed,
+    PendingCall,
+    is_death,
+)
+from fedsynth.engine.ray.nodes import NO_PLACE, is_alive
 
 MAX_DEATHS = 3
 START_SECONDS = 120.0
+NOTE_SECONDS = 15.0  # without a place for a worker until that is said
 _WATCH_SECONDS = 5.0
+_TICK_SECONDS = 1.0
 
-
-class EngineClosed(Exception):
-    """The engine was closed while this work was waiting."""
-
-
-class BatchDied(Exception):
-    """The worker died during a batch of several parties; ask them one by one."""
-
-
-@dataclass(eq=False)
-class PendingCall:
-    """One call of a worker's method: answers of some parties, or (no parties) a function."""
-
-    method: str
-    arguments: tuple[Any, ...]
-    parties: tuple[int, ...] = ()
-    preferred: int = -1  # index of the worker that has the parties' data cached
-    sticky: bool = False  # run on the preferred worker only
-    deaths: int = 0
-    result: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future)
-    started_at: float = 0.0  # of the party being answered, as far as known
-
-
-@dataclass(eq=False)
-class ActorHandle:
-    """One actor, and its state as far as the driver has been notified."""
-
-    index: int
-    actor: Any = None
-    incarnation: int = 0  # events of earlier actors are ignored
-    ready_at: float | None = None
-    call: PendingCall | None = None
-    ran_function: bool = False
-    failed_starts: int = 0
+Note = Callable[[str], None]
 
 
 class RayPool:
-    """Runs calls on `size` actors made by `spawn`; `timeout` seconds for each party's answer."""
+    """Runs calls on `size` actors made by `spawn`; `timeout` seconds for each party's answer.
 
-    def __init__(self, size: int, spawn: Callable[[], Any], timeout: float) -> None:
+    Args:
+        size: The number of actors.
+        spawn: Starts an actor, on the node of this id, or anywhere (None).
+        timeout: The seconds that a party may take per answer.
+        note: Receives remarks on nodes that leave, come back, or have no room.
+        joined: The cluster is not this pool's own: others may use it.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        spawn: Callable[[str | None], Any],
+        timeout: float,
+        note: Note = lambda _text: None,
+        *,
+        joined: bool = False,
+    ) -> None:
         self.size = size
         self._spawn = spawn
         self._timeout = timeout
+        self._note, self._joined = note, joined
         self._lock = threading.RLock()
         self._events: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
@@ -79,6 +75,9 @@ class RayPool:
         self._functions: collections.deque[PendingCall] = collections.deque()
         self._running_jobs = 0
         self._end: Exception | None = None
+        self._ready_changed = threading.Condition(self._lock)
+        self._last_ready = time.monotonic()  # when some worker was ready, or the start
+        self._said_ready = size  # the number of workers that the last remark gave
         self._workers = [ActorHandle(index) for index in range(size)]
         for worker in self._workers:
             self._start(worker)
@@ -97,13 +96,55 @@ class RayPool:
                 self._running_jobs -= 1
                 self._assign()
 
+    def await_places(self) -> dict[int, Place]:
+        """Wait until the places of all workers that are expected are known; returns those where
+        parties can answer, by the index of the worker.
+
+        Raises:
+            UserError: No worker can start, or parties can answer in none.
+        """
+        with self._lock:
+            while True:
+                if self._end is not None:
+                    raise self._end
+                ready = [w for w in self._workers if w.ready_at is not None]
+                if ready and all(w.ready_at is not None or not w.expected for w in self._workers):
+                    break
+                self._ready_changed.wait(_TICK_SECONDS)
+            able = [w for w in ready if not w.place.unfit]
+            if not able:
+                raise UserError(f"no worker can answer for a party: {ready[0].place.unfit}")
+            return {w.index: Place(w.place.disk, w.place.name) for w in able}
+
+    def expected(self) -> tuple[int, ...]:
+        """The indexes of the workers that calls should be divided among; never empty."""
+        with self._lock:
+            able = [w for w in self._workers if not w.place.unfit] or self._workers
+            return tuple(w.index for w in ([w for w in able if w.expected] or able))
+
+    def on_disk(self, disk: str) -> tuple[int, ...]:
+        """The indexes of the workers that see this disk, or are about to start on such a node."""
+        with self._lock:
+            return tuple(w.index for w in self._workers if w.place.disk == disk)
+
+    def disks(self) -> set[str]:
+        """The disks that workers see, as far as known."""
+        with self._lock:
+            return {w.place.disk for w in self._workers if w.place is not NO_PLACE}
+
+    def unfit(self) -> list[str]:
+        """The nodes where parties cannot answer, each with the reason."""
+        with self._lock:
+            return sorted({w.place.unfit for w in self._workers} - {""})
+
     def enqueue(self, calls: Iterable[PendingCall]) -> None:
         """Queue calls; each is handed to a worker in its turn."""
         with self._lock:
             if self._end is not None:
                 raise self._end
             for call in calls:
-                (self._answers if call.parties else self._functions).append(call)
+                (self._answers if call.is_answer else self._functions).append(call)
+            self._fail_lost()
             self._assign()
 
     def cancel(self, calls: Iterable[PendingCall]) -> None:
@@ -120,13 +161,9 @@ class RayPool:
         is killed and replaced."""
         with self._lock:
             worker = next((w for w in self._workers if w.call is call), None)
-            if worker is None:
+            if worker is None or worker.ready_at is None:
                 return 1.0
             incarnation, actor = worker.incarnation, worker.actor
-            if worker.ready_at is None:
-                if time.monotonic() - call.started_at > START_SECONDS:
-                    raise UserError(f"no worker could start within {START_SECONDS:.0f} s")
-                return 1.0
             left = max(call.started_at, worker.ready_at) + self._timeout - time.monotonic()
         if left > 0:
             return min(left, 1.0)
@@ -174,18 +211,25 @@ class RayPool:
                     call.result.set_exception(error)
             self._answers.clear()
             self._functions.clear()
+            self._ready_changed.notify_all()
 
     # Events of actors arrive on Ray's own threads, which must not wait for a lock: they are queued.
 
     def _start(self, worker: ActorHandle) -> None:
+        """Start an actor; where disks differ, on the node on whose disk its parties' state lies."""
         worker.incarnation += 1
         worker.ready_at = None
-        worker.actor = self._spawn()
-        self._listen(worker.actor.progress.remote(), self._on_ready, worker, worker.incarnation)
+        worker.spawned_at = time.monotonic()
+        node = worker.place.node if self._disks_differ() else None
+        worker.actor = self._spawn(node)
+        self._listen(worker.actor.place.remote(), self._on_ready, worker, worker.incarnation)
 
     def _restart(self, worker: ActorHandle) -> None:
         ray.kill(worker.actor)
         self._start(worker)
+
+    def _disks_differ(self) -> bool:
+        return len(self.disks()) > 1
 
     def _listen(self, ref: Any, react: Callable[..., None], *details: Any) -> None:
         def arrived(future: concurrent.futures.Future[Any]) -> None:
@@ -194,7 +238,13 @@ class RayPool:
         ref.future().add_done_callback(arrived)
 
     def _read_events(self) -> None:
-        while (event := self._events.get()) is not None:
+        while True:
+            try:
+                event = self._events.get(timeout=_TICK_SECONDS)
+            except queue.Empty:
+                event = (self._check_room, ())
+            if event is None:
+                return
             react, details = event
             with self._lock:
                 if self._end is None:
@@ -208,12 +258,19 @@ class RayPool:
             return
         error = future.exception()
         if error is None:
-            worker.ready_at = time.monotonic()
-            worker.failed_starts = 0
-        elif isinstance(error, RayActorError):
+            worker.place = future.result()
+            worker.ready_at = self._last_ready = time.monotonic()
+            worker.failed_starts, worker.homeless = 0, False
+            self._fail_lost()
+            self._ready_changed.notify_all()
+        elif is_death(error):
             self._on_death(worker, error)
         else:
-            self._give_up(RuntimeError(f"the workers cannot start: {error}"))
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, UserError):
+                self._give_up(cause)
+            else:
+                self._give_up(RuntimeError(f"the workers cannot start: {error}"))
 
     def _on_done(
         self,
@@ -225,13 +282,8 @@ class RayPool:
         if worker.incarnation != incarnation or worker.call is not call:
             return
         error = future.exception()
-        if isinstance(error, RayActorError):
+        if is_death(error):
             self._on_death(worker, error)
-            return
-        if error is not None and worker.ready_at is None:
-            self._on_ready(
-                worker, incarnation, future
-            )  # it failed to start, and this event came first
             return
         worker.call = None
         if error is None:
@@ -239,21 +291,37 @@ class RayPool:
         else:
             call.result.set_exception(error)
 
-    def _on_death(self, worker: ActorHandle, error: BaseException) -> None:
-        if worker.ready_at is None:
+    def _on_death(self, worker: ActorHandle, error: BaseException | None) -> None:
+        if not self._left_with_node(worker) and worker.ready_at is None:
             worker.failed_starts += 1
             if worker.failed_starts >= MAX_DEATHS:
                 self._give_up(RuntimeError(f"the workers cannot start: {error}"))
                 return
         call, worker.call = worker.call, None
         self._restart(worker)
-        if call is None:
-            return
+        if call is not None:
+            self._repeat(call)
+        self._fail_lost()
+
+    def _left_with_node(self, worker: ActorHandle) -> bool:
+        """True if the node of an actor left the cluster, which is noted once."""
+        if worker.place is NO_PLACE or is_alive(worker.place.node):
+            return False
+        left = worker.place
+        for each in self._workers:
+            if each.place.node == left.node:
+                each.place, each.homeless = NO_PLACE, True
+        self._say(f"node {left.name} left the cluster")
+        self._said_ready = self.size
+        return True
+
+    def _repeat(self, call: PendingCall) -> None:
+        """Queue a call again whose worker died, or end it."""
         call.deaths += 1
         if len(call.parties) > 1:
             call.result.set_exception(BatchDied())
         elif call.deaths < MAX_DEATHS:
-            (self._answers if call.parties else self._functions).appendleft(call)
+            (self._answers if call.is_answer else self._functions).appendleft(call)
         else:
             subject = f"party {call.parties[0]}" if call.parties else "a function of the server"
             call.result.set_exception(
@@ -264,38 +332,98 @@ class RayPool:
                 )
             )
 
+    def _fail_lost(self) -> None:
+        """End the queued calls that need a disk which no worker sees any more."""
+        for waiting in (self._answers, self._functions):
+            for call in [c for c in waiting if c.disk and not self.on_disk(c.disk)]:
+                waiting.remove(call)
+                call.result.set_exception(DiskLost(call.disk))
+
+    def _check_room(self) -> None:
+        """Say when workers find no place in the cluster; end where none can ever start."""
+        now = time.monotonic()
+        ready = sum(worker.ready_at is not None for worker in self._workers)
+        if ready:
+            self._last_ready = now
+        waiting = [w for w in self._workers if w.ready_at is None]
+        left = [self._left_with_node(worker) for worker in waiting]
+        if any(left):
+            self._fail_lost()
+        busy = bool(self._answers or self._functions)
+        if not ready and now - self._last_ready > START_SECONDS and busy and not self._joined:
+            self._give_up(UserError(f"no worker could start within {START_SECONDS:.0f} s"))
+            return
+        if not self._joined or ready == self._said_ready:
+            return
+        if any(now - w.spawned_at < NOTE_SECONDS and not w.homeless for w in waiting):
+            return
+        if ready == self.size:
+            self._say(f"all {self.size} workers have started again")
+        else:
+            free = ray.available_resources().get("CPU", 0)
+            self._say(
+                f"{ready} of {self.size} workers have started; the cluster has {free:g} CPUs free: "
+                f"{'the run goes on with these' if ready else 'the run waits for room'}"
+            )
+        self._said_ready = ready
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(Exception):  # a remark that cannot be made changes nothing
+            self._note(text)
+
     # Scheduling: `_assign` is called with the lock held.
 
     def _assign(self) -> None:
         if self._end is not None:
             return
-        for worker in sorted(self._workers, key=lambda w: w.ready_at is None):
-            if worker.call is None and (call := self._next_call(worker)) is not None:
-                self._hand_over(worker, call)
+        for worker in self._workers:
+            if worker.call is None and worker.ready_at is not None:
+                call = self._next_call(worker)
+                if call is not None:
+                    self._hand_over(worker, call)
 
     def _hand_over(self, worker: ActorHandle, call: PendingCall) -> None:
         worker.call = call
-        worker.ran_function = not call.parties
+        worker.ran_function = not call.is_answer
         call.started_at = time.monotonic()
         ref = getattr(worker.actor, call.method).remote(*call.arguments)
         self._listen(ref, self._on_done, worker, worker.incarnation, call)
 
     def _next_call(self, worker: ActorHandle) -> PendingCall | None:
         """Answers and functions take turns where both wait, so that neither starves."""
-        answer = next((call for call in self._answers if call.preferred == worker.index), None)
-        if answer is None and worker.ready_at is not None:
-            answer = next((call for call in self._answers if self._may_move(call)), None)
-        running = sum(w.call is not None and not w.call.parties for w in self._workers)
-        limit = self.size if self._running_jobs == 0 else max(1, self.size - 1)
-        if self._functions and running < limit and (answer is None or not worker.ran_function):
-            return self._functions.popleft()
+        for call in self._functions:
+            if call.brief and worker.may_run(call):
+                self._functions.remove(call)
+                return call
+        answer = self._next_answer(worker)
+        running = sum(w.call is not None and not w.call.is_answer for w in self._workers)
+        ready = sum(w.ready_at is not None for w in self._workers)
+        limit = self.size if self._running_jobs == 0 else max(1, ready - 1)
+        if running < limit and (answer is None or not worker.ran_function):
+            for call in self._functions:
+                if worker.may_run(call):
+                    self._functions.remove(call)
+                    return call
         if answer is not None:
             self._answers.remove(answer)
         return answer
 
+    def _next_answer(self, worker: ActorHandle) -> PendingCall | None:
+        """The heaviest waiting answer of the first job that has one for this worker."""
+        fitting = [call for call in self._answers if worker.may_run(call)]
+        own = [call for call in fitting if call.preferred == worker.index]
+        found = own or [call for call in fitting if self._may_move(call)]
+        of_first_job = (call for call in found if call.job == found[0].job)
+        return max(of_first_job, key=lambda call: call.weight, default=None)
+
     def _may_move(self, call: PendingCall) -> bool:
-        """A single answer may leave a busy worker; a batch only one that runs a function."""
+        """A single answer may leave a busy worker; a batch only one that runs a function. All may
+        leave a worker that is not expected."""
+        if call.preferred < 0:
+            return True
         worker = self._workers[call.preferred]
+        if not worker.expected or not worker.may_run(call):
+            return True
         if call.sticky or (worker.call is None and worker.ready_at is not None):
             return False
-        return len(call.parties) == 1 or (worker.call is not None and not worker.call.parties)
+        return len(call.parties) == 1 or (worker.call is not None and not worker.call.is_answer)

@@ -34,7 +34,7 @@ from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Sta
 from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.one_shot import PARTY_CLASSES, PARTY_RECORDS
 from fedsynth.methods.mean_embedding.output_space import OutputSpace, output_space
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import Method, PartyContext, ServerContext, ServerWork
 from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian
 from fedsynth.privacy.mechanisms.sums import ClassSums
@@ -161,18 +161,25 @@ class EmbeddingMethod(Method[E]):
         if ctx.config.noised_weights:
             noised = pooled_means([r.arrays["weights"] for r in releases], parties, classes)
             weights = normalized_weights(noised)
-        return self.generated_set(ctx, lambda _: target, weights)
+        return self.generated_set(ctx, target, weights)
 
-    def generated_set(
-        self, ctx: ServerContext[E], target: Callable[[int], Tensor], weights: Tensor
+    def generated_set(self, ctx: ServerContext[E], target: Tensor, weights: Tensor) -> SyntheticSet:
+        """Train a generator towards the released embedding `target`, in a worker where there are
+        some, and draw a set from it."""
+        return ctx.compute(self.trained_set, target, weights)
+
+    def trained_set(
+        self, work: ServerWork[E], target: Tensor | Callable[[int], Tensor], weights: Tensor
     ) -> SyntheticSet:
-        """Train a generator towards the released embedding of each step, and draw a set from it."""
-        stage, cfg = ctx.plan.stage, ctx.config
-        features = self.features(cfg, stage.data, ctx.seed)
-        key = ctx.plan.random_key(ctx.seed)
-        trainer = GeneratorTrainer(cfg, output_space(stage.data), weights, key, ctx.device)
-        for step in ctx.rounds(cfg.steps, trainer.state):
-            trainer.step(step, features, target(step).to(ctx.device))
+        """Train a generator towards the released embedding, or that of each step, and draw a set
+        from it."""
+        stage, cfg = work.plan.stage, work.config
+        features = self.features(cfg, stage.data, work.seed)
+        key = work.plan.random_key(work.seed)
+        trainer = GeneratorTrainer(cfg, output_space(stage.data), weights, key, work.device)
+        for step in work.rounds(cfg.steps, trainer.state):
+            now = target if isinstance(target, Tensor) else target(step)
+            trainer.step(step, features, now.to(work.device))
         return trainer.sample(stage.classes)
 
 

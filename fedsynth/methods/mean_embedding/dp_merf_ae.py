@@ -11,6 +11,7 @@ embedding gets what the composition of both leaves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,7 @@ from fedsynth.methods.mean_embedding.base import (
 )
 from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import OutputSpace
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import Method, PartyContext, ServerContext, ServerWork
 from fedsynth.nn.autoencoder import (
     Autoencoder,
     autoencoder_from_state,
@@ -136,15 +137,21 @@ class DPMERFAE(Method[DPMERFAEConfig]):
         return ctx.guard.release({**noised_embedding(ctx, features), **weights})
 
     def serve(self, ctx: ServerContext[DPMERFAEConfig]) -> SyntheticSet:
-        steps = ctx.config.steps
         releases = ctx.ask(ctx.parties, Request(scalars={"seed": ctx.seed}))
-        generators = [PartyGenerator(ctx, release) for release in releases]
+        return ctx.compute(self.trained_set, releases)
+
+    def trained_set(
+        self, work: ServerWork[DPMERFAEConfig], releases: Sequence[Release]
+    ) -> SyntheticSet:
+        """Train a generator per party; needs nothing but what was released."""
+        steps = work.config.steps
+        generators = [PartyGenerator(work, release) for release in releases]
         state = {
             f"{i} {name}": value
             for i, generator in enumerate(generators)
             for name, value in generator.trainer.state.items()
         }
-        for step in ctx.rounds(steps * len(generators), state):
+        for step in work.rounds(steps * len(generators), state):
             generators[step // steps].step(step % steps)
         return SyntheticSet.join([generator.sample() for generator in generators])
 
@@ -200,7 +207,7 @@ def latent_features(
 class PartyGenerator:
     """The generator that the server trains on one party's release."""
 
-    def __init__(self, ctx: ServerContext[DPMERFAEConfig], release: Release) -> None:
+    def __init__(self, ctx: ServerWork[DPMERFAEConfig], release: Release) -> None:
         cfg, plan, arrays = ctx.config, ctx.plan, release.arrays
         weights_of_net = {
             name.removeprefix(PREFIX): value

@@ -125,7 +125,7 @@ class DPMERFBatches(FourierEmbedding[DPMERFBatchesConfig]):
         weights = torch.full((len(classes),), 1 / len(classes))
         if cfg.noised_weights:
             weights = normalized_weights(self._mean(ctx, Request(WEIGHTS, cfg.steps)))
-        return self.generated_set(ctx, lambda step: self._mean(ctx, Request(BATCH, step)), weights)
+        return self.trained_set(ctx, lambda step: self._mean(ctx, Request(BATCH, step)), weights)
 
     def _mean(self, ctx: ServerContext[DPMERFBatchesConfig], request: Request) -> Tensor:
         """The mean over all parties, one row per class."""

@@ -76,7 +76,7 @@ class DPMERFJoint(JointMethod[DPMERFJointConfig], FourierEmbedding[DPMERFJointCo
         weights = torch.full((len(stage.classes),), 1 / len(stage.classes))
         if cfg.noised_weights:
             weights = normalized_weights(_noised_mean(ctx, Request(WEIGHTS, 1), 1))
-        return self.generated_set(ctx, lambda _: target, weights)
+        return self.generated_set(ctx, target, weights)
 
 
 def _noised_mean(ctx: ServerContext[DPMERFJointConfig], request: Request, width: int) -> Tensor:

@@ -16,6 +16,9 @@ import psutil
 import pytest
 from waiting import on_this_machine
 
+from fedsynth.core.errors import UserError
+from fedsynth.engine.ray.cluster import answering
+
 ROOT = Path(__file__).parents[3]
 HERE = ROOT / "tests" / "support"
 PATH = os.pathsep.join([str(ROOT), str(HERE)])
@@ -105,7 +108,7 @@ print(len(psutil.Process().children(recursive=True)))
 def test_an_error_ends_everything_and_the_party_side_log_is_seen():
     """The error at the server holds no private text; the party's own log does, marked as such."""
     driver = start(_ERROR)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=on_this_machine(60))
     lines = output.splitlines()
     assert "PartyFailed" in lines
     assert lines[-1] == "0"
@@ -119,7 +122,7 @@ def test_an_error_ends_everything_and_the_party_side_log_is_seen():
 _BROKEN = """
 import fakes
 from fedsynth.core.messages import (Request)
-from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.engine.ray.cluster import answering
 
 class Unloadable:
     def __reduce__(self):
@@ -127,7 +130,7 @@ class Unloadable:
     def __call__(self, *_): ...
 
 try:
-    with open_job_engine("ray", workers=1, answer=Unloadable(), serve=lambda job, ask, _:
+    with open_job_engine("ray", workers=1, answer=Unloadable(), serve=lambda job, ask, *_:
             ask([0], 0, Request())) as engine:
         engine.run("{}", 1)
 except Exception as error:
@@ -199,7 +202,7 @@ _LAZY = """
 import sys
 import fedsynth.experiment.config
 print({"flwr", "ray"} & set(sys.modules))
-from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.engine.ray.cluster import answering
 with open_job_engine("inprocess") as engine:
     print("ray" in sys.modules, "flwr.simulation" in sys.modules)
 """
@@ -209,3 +212,17 @@ def test_nothing_is_imported_before_it_is_needed():
     """The command starts fast: Ray and Flower's simulation cost seconds."""
     output, errors = start(_LAZY).communicate(timeout=60)
     assert output.splitlines() == ["set()", "False False"], errors
+
+
+def test_an_address_to_nowhere_ends_soon_with_a_sentence():
+    """Nothing listens there; or something that never answers."""
+    with socket.socket() as silent, socket.socket() as unused:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        unused.bind(("127.0.0.1", 0))
+        for place in (silent, unused):
+            address = "127.0.0.1:{1}".format(*place.getsockname())
+            begun = time.monotonic()
+            with pytest.raises(UserError, match=r"no Ray cluster to join: .* does not answer"):
+                answering(address)
+            assert time.monotonic() - begun < on_this_machine(10)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import fakes
 import psutil
@@ -210,8 +211,8 @@ def test_batches_are_at_home_and_even(ray_stage):
             Message(RecordDict(), dst_node_id=node_of(p), message_type="query") for p in parties
         ]
         return [
-            (home, [party_at(m.metadata.dst_node_id) for m in batch])
-            for home, batch in grid._batches(messages)
+            (batch.worker, [party_at(m.metadata.dst_node_id) for m in batch.messages])
+            for batch in grid._batches(messages)
         ]
 
     assert homes([5], False) == [(1, [5])]
@@ -220,6 +221,24 @@ def test_batches_are_at_home_and_even(ray_stage):
     ((_, first), (_, second)) = homes([0, 2, 4, 6, 8], False)
     assert sorted(first + second) == [0, 2, 4, 6, 8]
     assert abs(len(first) - len(second)) <= 1
+
+
+def test_what_the_server_computes_in_a_job_runs_in_workers(ray_stage, local_stage):
+    """All workers take part, and errors arrive as themselves; in one process it runs there."""
+    found: list[set[int]] = []
+
+    def part(ask) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            while len(pids := set(pool.map(lambda _: ray_stage.compute(_slow_pid), range(4)))) < 2:
+                pass
+        found.append(pids)
+        with pytest.raises(UserError, match="key=3"):
+            ray_stage.compute(raise_user_error)
+
+    ray_stage.play(part)
+    assert os.getpid() not in found[0]
+    local_stage.play(lambda _: found.append({local_stage.compute(os.getpid)}))
+    assert found[1] == {os.getpid()}
 
 
 def test_several_conversations_at_once(ray_stage, local_stage):

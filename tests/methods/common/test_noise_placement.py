@@ -18,7 +18,7 @@ from fedsynth.core.settings import build
 from fedsynth.core.types import Budget
 from fedsynth.data.records import Records
 from fedsynth.engine.messages import PartyRefused
-from fedsynth.experiment import client_session, server_session
+from fedsynth.experiment import client_session, party_extracts, server_session
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
@@ -192,7 +192,7 @@ def test_a_share_is_not_sent_by_itself(tmp_path):
     job = tiny.tiny_job("ndpdc_joint", tmp_path / "run", "together", {"noise_at": "distributed"})
     job = dataclasses.replace(job, secure_sum="secagg")
 
-    def serve(text: str, ask: Any, _: Any) -> None:
+    def serve(text: str, ask: Any, *_: Any) -> None:
         ask([0, 1, 2], 0, Request("features", 0, scalars={"seed": 0}))
 
     with (
@@ -250,7 +250,7 @@ def test_the_secrets_of_a_sum_are_gone_with_the_run(here, tmp_path):
     tiny.release(job, here)
     kept = list(Path(job.out).rglob("secure-sum*")) + list(Path(job.out).rglob("noise.key"))
     assert kept
-    server_session.destroy_keys(job)
+    party_extracts.destroy_keys(job)
     assert not any(path.exists() for path in kept)
     entries = read_entries(job.party_folder(0) / "ledger.jsonl")
     assert {e.view for e in entries} == {"server that sees sums of 3 or more shares"}

@@ -11,7 +11,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
-from fedsynth.experiment import server_session
+from fedsynth.experiment import party_extracts
 from fedsynth.methods.common.generator_release import state_vector
 from fedsynth.methods.gs_wgan.config import images_key
 from fedsynth.methods.gs_wgan.critic import Critic
@@ -111,7 +111,7 @@ def test_critics_lie_in_a_private_folder_until_they_are_destroyed(job, here):
     files = list(critics(job, 0).iterdir())
     assert files
     assert critics(job, 0).stat().st_mode & 0o777 == 0o700
-    server_session.destroy_keys(job)
+    party_extracts.destroy_keys(job)
     assert not list(critics(job, 0).iterdir())
 
 
