@@ -28,7 +28,7 @@ PUBLISHED = {
     "ldpdc": 1.0,
     "ndpdc": 1.0,
 }
-ENOUGH = 1e6  # epsilon
+ENOUGH = 1e4  # the largest epsilon of a run
 
 
 def control(method: str, folder: Path, keys: dict[str, Any]) -> dict[str, float]:
