@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.core.settings import plain
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.evaluation.continual import stage_rows
@@ -117,7 +117,7 @@ class Reevaluation:
             )
         write_file(
             self.folder / SETTINGS,
-            yaml.safe_dump(_plain(dataclasses.asdict(evaluation)), sort_keys=False).encode(),
+            yaml.safe_dump(plain(dataclasses.asdict(evaluation)), sort_keys=False).encode(),
         )
         metrics = MetricsFile(self.folder / METRICS)
         for (job, stage), futures in pending.items():
@@ -155,10 +155,6 @@ def _save(file: Path, future: Future[EvalResult]) -> None:
     """Keep a result as soon as it is there."""
     if not future.cancelled() and future.exception() is None:
         write_file(file, future.result().to_json().encode())
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
 
 def evaluate_file(

@@ -26,7 +26,7 @@ from dp_accounting import DpEvent
 from fedsynth.core.enums import Accounting, DataKind, SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError, allowed, nearest
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan
-from fedsynth.core.settings import build, setting
+from fedsynth.core.settings import build, plain, setting
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import ACCOUNTANTS
 from fedsynth.privacy.accounting.events import disclosed, flatten
@@ -285,12 +285,8 @@ def _changed(part: Any) -> dict[str, Any]:
     for f in dataclasses.fields(part):
         value = getattr(part, f.name)
         if not dataclasses.is_dataclass(value) and value != f.default:
-            found[f.name] = [*map(str, value)] if isinstance(value, tuple) else _plain(value)
+            found[f.name] = plain(value)
     return found
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value  # not the member of an enum
 
 
 def _check_keys(values: Mapping[str, Any]) -> None:
