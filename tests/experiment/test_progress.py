@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsynth.experiment import progress as module
-from fedsynth.experiment.progress import PartyProgress, duration, read_progress, write_progress
+from fedsynth.experiment.progress import StageProgress, duration, read_progress, write_progress
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_party_files_come_back_sorted_and_broken_ones_are_left_out(tmp_path: Pat
     (tmp_path / "p" / "party-3.json").write_text('{"party": 3, "sta')
     (tmp_path / "p" / "party-4.json").write_text("[]")
     assert list(read_progress(tmp_path / "p").items()) == [
-        (party, PartyProgress(1, party, 20)) for party in (0, 2, 11)
+        (party, StageProgress(1, party, 20)) for party in (0, 2, 11)
     ]
     assert read_progress(tmp_path / "nowhere") == {}
 

@@ -11,7 +11,7 @@ from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.common.request_arrays import earlier_set
 
 DATA = DatasetInfo("tiny", (1, 4, 4), 3, (0.5,), (0.5,))
-HONEST = {"images": torch.rand(5, 1, 4, 4), "labels": torch.arange(5) % 3}
+HONEST = {"images": torch.full((5, 1, 4, 4), 0.5), "labels": torch.arange(5) % 3}
 
 
 def test_an_earlier_set_is_read() -> None:
@@ -28,18 +28,19 @@ def test_an_earlier_set_is_read() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"labels": torch.tensor([0, 1, 2, 0, 3])},
-        {"labels": torch.tensor([0, 1, 2, 0, -1])},
-        {"labels": torch.arange(4)},
-        {"labels": torch.zeros(5)},
-        {"images": torch.rand(5, 1, 4, 5)},
-        {"images": torch.rand(5, 1, 4, 4).double()},
-        {"images": torch.full((5, 1, 4, 4), torch.nan)},
-        {"images": torch.full((5, 1, 4, 4), torch.inf)},
-        {"soft": torch.rand(5, 4)},
-        {"extra": torch.rand(5)},
+        pytest.param({"labels": torch.tensor([0, 1, 2, 0, 3])}, id="label above the classes"),
+        pytest.param({"labels": torch.tensor([0, 1, 2, 0, -1])}, id="label below 0"),
+        pytest.param({"labels": torch.arange(4)}, id="labels for fewer images"),
+        pytest.param({"labels": torch.zeros(5)}, id="labels that are no integers"),
+        pytest.param({"images": torch.zeros(5, 1, 4, 5)}, id="images of another width"),
+        pytest.param({"images": torch.zeros(5, 1, 4, 4).double()}, id="images of another type"),
+        pytest.param(
+            {"images": torch.full((5, 1, 4, 4), torch.nan)}, id="images that are no numbers"
+        ),
+        pytest.param({"images": torch.full((5, 1, 4, 4), torch.inf)}, id="infinite images"),
+        pytest.param({"soft": torch.zeros(5, 4)}, id="probabilities of other classes"),
+        pytest.param({"extra": torch.zeros(5)}, id="an array that nothing names"),
     ],
-    ids=str,
 )
 def test_other_arrays_are_refused_as_requests(changes: dict[str, torch.Tensor]) -> None:
     with pytest.raises(Refused) as caught:

@@ -10,7 +10,7 @@ import torch
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
 from fedsynth.data.normalization import Normalizer
-from fedsynth.methods.dpdc.condensation import FEATURES, GRADIENTS, CondensationConfig, condense
+from fedsynth.methods.dpdc.condensation import Condensation, CondensationConfig, condense
 from fedsynth.methods.psg.gradient_matching import row_cosine_distance
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.per_example.gradients import loss_and_gradients
@@ -67,7 +67,8 @@ def gradient_gap(small: SyntheticSet, large: SyntheticSet) -> float:
 
 
 @pytest.mark.parametrize(
-    ("way", "gap", "share"), [(FEATURES, feature_gap, 0.8), (GRADIENTS, gradient_gap, 0.97)]
+    ("way", "gap", "share"),
+    [(Condensation.FEATURES, feature_gap, 0.8), (Condensation.GRADIENTS, gradient_gap, 0.97)],
 )
 def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_from(
     way: str, gap: Callable[[SyntheticSet, SyntheticSet], float], share: float
@@ -82,7 +83,7 @@ def test_a_matched_set_is_nearer_to_the_large_one_than_the_images_it_started_fro
     assert not torch.equal(condense(cfg, large, FACTS, key=(2,), device=CPU).images, small.images)
 
 
-@pytest.mark.parametrize("way", [FEATURES, GRADIENTS])
+@pytest.mark.parametrize("way", list(Condensation)[1:])
 def test_a_class_of_few_images_still_gets_as_many_as_the_others(way: str) -> None:
     large = large_set(5)  # three and two
     small = condense(CondensationConfig(way, 4, 1, 4), large, FACTS, key=(1,), device=CPU)
