@@ -14,6 +14,7 @@ from fedsynth.report.report_data import ReportData
 from fedsynth.report.sections.classifiers import classifier_section
 from fedsynth.report.sections.costs import cost_section
 from fedsynth.report.sections.environment import environment_section, method_section
+from fedsynth.report.sections.finding import finding_section
 from fedsynth.report.sections.images import image_section
 from fedsynth.report.sections.inversion import inversion_section
 from fedsynth.report.sections.paper_comparison import comparison_section
@@ -24,6 +25,7 @@ from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.run_directory import REPORT, RunDirectory
 
 SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
+    finding_section,
     result_section,
     classifier_section,
     comparison_section,
