@@ -30,6 +30,7 @@ CROSS_CUTTING = {
     "methods/test_colour.py": "every method on colour images",
     "methods/test_contract.py": "every method",
     "methods/test_contract_learning.py": "that every private method learns without noise",
+    "methods/test_contract_devices.py": "every method on a pretended GPU",
     "methods/test_contract_privacy.py": "the privacy of every method",
     "methods/test_contract_relation.py": "every method under both relations",
     "methods/test_image_sizes.py": "every method at several image sizes",

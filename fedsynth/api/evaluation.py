@@ -21,7 +21,7 @@ from fedsynth.storage.run_directory import RunDirectory
 
 EVALUATION_KEYS = tuple(field.name for field in dataclasses.fields(EvaluationConfig))
 WHICH = ("method", "epsilon", "seed")  # jobs of the run
-ENGINE = ("engine", "workers", "num_cpus", "num_gpus", "address", "data_dir")
+ENGINE = ("engine", "workers", "num_cpus", "num_gpus", "device", "address", "data_dir")
 STAGES = ("last", "all")
 DATA = ("data", "resize", "grey", "data_dir", "seed")  # keys of a released file
 

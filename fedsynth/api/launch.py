@@ -22,6 +22,7 @@ from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.experiment.run_device import require_device
 from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data, missing_data
@@ -132,7 +133,7 @@ def one_thread() -> Iterator[None]:
 def open_run_engine(
     experiment: Experiment, run: RunDirectory, note: Note = lambda _text: None
 ) -> AbstractContextManager[Engine]:
-    """The engine that the settings of a run name.
+    """The engine that the settings of a run name, on the device that they name.
 
     Args:
         experiment: The run.
@@ -140,6 +141,7 @@ def open_run_engine(
         note: Receives remarks on the nodes of a cluster.
     """
     settings = experiment.config.run
+    require_device(settings)
     return open_job_engine(
         settings.engine,
         workers=settings.workers,

@@ -128,7 +128,9 @@ def one_hot(info: DatasetInfo, rows: torch.Tensor) -> tuple[torch.Tensor, torch.
         for i, c in enumerate(info.columns)
         if c.categories
     ]
-    return flat[:, numeric], torch.cat([flat[:, :0], *parts], dim=1)
+    return flat[:, torch.tensor(numeric, dtype=torch.long, device=flat.device)], torch.cat(
+        [flat[:, :0], *parts], dim=1
+    )
 
 
 def from_one_hot(

@@ -73,6 +73,7 @@ def measure_image_quality(
     config: EvaluationConfig,
     key: tuple[object, ...],
     folder: Path,
+    device: torch.device | str = "cpu",
 ) -> ImageQuality:
     """Measure a released set against real training records.
 
@@ -85,11 +86,12 @@ def measure_image_quality(
         config: width of the scorer, caps, and weights for FID.
         key: of the random choice of images.
         folder: cache of scorers.
+        device: where networks compute.
     """
     start = time.perf_counter()
     checked_class_indices(released.labels, classes)
     scorer_config = ScorerConfig(config.scorer_width, config.scorer_images)
-    net = cached_scorer(folder, real.images, real.labels, info, scorer_config)
+    net = cached_scorer(folder, real.images, real.labels, info, scorer_config, device=device)
     full = config.scorer_images == 0
     scored = subsample(released, 0 if full else MAX_IMAGES_IF_CAPPED, (*key, "quality"))
     shuffled = torch.randperm(len(scored.labels), generator=torch_generator(*key, "order"))
@@ -102,7 +104,7 @@ def measure_image_quality(
     _, test_probabilities = net.features_and_probabilities(test.images)
     fid, fid_by = None, ""
     if config.fid_weights:
-        fid_by, inception = inception_features(config.fid_weights)
+        fid_by, inception = inception_features(config.fid_weights, device)
         generated = inception(scored.images[shuffled[:GENERATED]])
         fid = frechet_distance(Moments.of(inception(real_images)), Moments.of(generated))
     return ImageQuality(

@@ -59,23 +59,23 @@ def find_weights(source: str) -> Path | None:
     return path
 
 
-def inception_features(source: str) -> tuple[str, Features]:
+def inception_features(source: str, device: torch.device | str = "cpu") -> tuple[str, Features]:
     """The origin of the weights, and a function from images (bytes or floats) to 2,048 features."""
     path = find_weights(source)
     if path is not None and path.name == PUBLISHED:
-        return "torch-fidelity", _in_batches(_published(path))
-    return "torchvision", _in_batches(_torchvision(path))
+        return "torch-fidelity", _in_batches(_published(path, device), device)
+    return "torchvision", _in_batches(_torchvision(path, device), device)
 
 
-def _published(path: Path) -> Features:
+def _published(path: Path, device: torch.device | str) -> Features:
     """The network of the published distance; it takes bytes and resizes them itself."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
-    net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], str(path)).eval()
-    return lambda images: net((images * 255).round().to(torch.uint8))[0]
+    net = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], str(path)).to(device)
+    return lambda images: net.eval()((images * 255).round().to(torch.uint8))[0]
 
 
-def _torchvision(path: Path | None) -> Features:
+def _torchvision(path: Path | None, device: torch.device | str) -> Features:
     """torchvision's port, on images resized to 299 and scaled to [-1, 1]."""
     models = import_torchvision("torchvision.models")
     try:
@@ -91,7 +91,7 @@ def _torchvision(path: Path | None) -> Features:
             f"evaluation.fid_weights: the weights cannot be loaded: {reason}"
         ) from error
     net.fc = torch.nn.Identity()
-    net.eval()
+    net.to(device).eval()
 
     def features(images: torch.Tensor) -> torch.Tensor:
         large = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=False)
@@ -101,15 +101,15 @@ def _torchvision(path: Path | None) -> Features:
     return features
 
 
-def _in_batches(network: Features) -> Features:
+def _in_batches(network: Features, device: torch.device | str) -> Features:
     """Apply the network to batches of images in [0, 1] with three channels, without gradients."""
 
     @torch.inference_mode()
     def features(images: torch.Tensor) -> torch.Tensor:
         parts = []
         for part in torch.split(images, BATCH):
-            clamped = unit_interval(part).clamp(0, 1)
+            clamped = unit_interval(part.to(device)).clamp(0, 1)
             parts.append(network(clamped.expand(-1, 3, -1, -1)).float())
-        return torch.cat(parts)
+        return torch.cat(parts).cpu()
 
     return features

@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
+import torch
+
 from fedsynth.evaluation.classical_classifiers import PACKAGES
 from fedsynth.evaluation.train_classifier import EvaluationTask, train_and_test
 from fedsynth.evaluation.types import EvalResult
@@ -35,5 +37,14 @@ def _file_stem(task: EvaluationTask) -> str:
     rules = (config.rules, config.epochs, config.max_images, config.width, config.dtype)
     program = (FORM, package, metadata.version(package))
     tensors = (task.train.images, task.train.labels, task.test_images, task.test_labels)
-    dependencies = (task.classifier, tuple(task.classes), task.info, task.key, rules, program)
+    dependencies: tuple[object, ...] = (
+        task.classifier,
+        tuple(task.classes),
+        task.info,
+        task.key,
+        rules,
+        program,
+    )
+    if torch.device(task.device).type != "cpu":
+        dependencies = (*dependencies, torch.device(task.device).type)
     return file_stem(f"{task.info.name}-{task.classifier}", tensors, *dependencies)

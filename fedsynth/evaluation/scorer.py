@@ -51,14 +51,14 @@ class Scorer(nn.Module):
 
     @torch.inference_mode()
     def features_and_probabilities(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features and class probabilities of images (bytes or floats), in evaluation mode."""
+        """Features and class probabilities of images (bytes or floats), on the CPU."""
         self.eval()
-        parts = []
+        parts, device = [], self.head.weight.device
         for part in torch.split(images, TEST_BATCH):
-            normalized = (unit_interval(part).clamp(0, 1) - MNIST_MEAN) / MNIST_STD
+            normalized = (unit_interval(part.to(device)).clamp(0, 1) - MNIST_MEAN) / MNIST_STD
             features = self.convolutions(normalized)
             parts.append((features, self.head(features).softmax(1)))
-        return torch.cat([f for f, _ in parts]), torch.cat([p for _, p in parts])
+        return torch.cat([f for f, _ in parts]).cpu(), torch.cat([p for _, p in parts]).cpu()
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,18 @@ class ScorerConfig:
 
 
 def train_scorer(
-    images: torch.Tensor, labels: torch.Tensor, info: DatasetInfo, config: ScorerConfig
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    info: DatasetInfo,
+    config: ScorerConfig,
+    *,
+    device: torch.device | str = "cpu",
 ) -> Scorer:
     """Train with SGD, momentum, random crops and flips (of digits as well, as published)."""
     key = ("scorer", info.name, f"Form(width={config.width}, max_images={config.max_images})")
     with default_seed(*key):
-        net = Scorer(info, config.width).train()
+        net = Scorer(info, config.width).to(device).train()
+    images, labels = images.to(device), labels.to(device)
     generator = torch_generator(*key, "training")
     steps = config.steps(len(images))
 
@@ -96,11 +102,11 @@ def train_scorer(
             optimiser.param_groups[0]["lr"] = LEARNING_RATE / 10
         if len(chosen) == 1:
             continue  # batch norm cannot train on one image
-        x = unit_interval(images[chosen])
+        x = unit_interval(images[chosen.to(device)])
         for operation in ("crop", "flip"):  # shifts by at most 4 of 28 pixels
             x = apply_dsa(x, draw_dsa(generator, (operation,), len(x)))
         optimiser.zero_grad()
-        functional.cross_entropy(net(x), labels[chosen]).backward()
+        functional.cross_entropy(net(x), labels[chosen.to(device)]).backward()
         optimiser.step()
     return net.eval()
 
@@ -111,25 +117,28 @@ def cached_scorer(
     labels: torch.Tensor,
     info: DatasetInfo,
     config: ScorerConfig,
+    *,
+    device: torch.device | str = "cpu",
 ) -> Scorer:
-    """The scorer of these records, from the cache in `folder` if there."""
-    stem = file_stem(f"{info.name}-vgg11-{config.width}", (images, labels), FORM, info, config)
+    """The scorer of these records on a device, from the cache in `folder` if there."""
+    by = () if torch.device(device).type == "cpu" else (torch.device(device).type,)
+    stem = file_stem(f"{info.name}-vgg11-{config.width}", (images, labels), FORM, info, config, *by)
 
     def read(data: bytes) -> Scorer:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             state = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
         net = Scorer(info, config.width)
         net.load_state_dict(state)
-        return net.eval()
+        return net.to(device).eval()
 
     def write(net: Scorer) -> bytes:
         buffer = io.BytesIO()
-        np.savez(buffer, **{name: value.numpy() for name, value in net.state_dict().items()})
+        np.savez(buffer, **{name: value.cpu().numpy() for name, value in net.state_dict().items()})
         return buffer.getvalue()
 
     return get_or_compute(
         folder / f"{stem}.npz",
-        lambda: train_scorer(images, labels, info, config),
+        lambda: train_scorer(images, labels, info, config, device=device),
         read=read,
         write=write,
         damage=(ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile),

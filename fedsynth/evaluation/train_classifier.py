@@ -115,7 +115,7 @@ def fit_network(
         if augmentations and rules.augmentation == "dsa":
             x = apply_dsa(x, draw_dsa(generator, augmentations, len(x)))
         elif augmentations and rules.augmentation == "affine":
-            x = random_affine(x, generator, fill=float(x.min()))
+            x = random_affine(x, generator, fill=x.min())
         elif augmentations:
             x = crop_scale_rotate(x, generator, augmentations)
         _, gradients = loss_and_gradients(net, x, y, compute=compute)
@@ -144,10 +144,10 @@ def _test(
     net.eval()
     predicted = torch.cat(
         [
-            logits(net, rules.normalize(unit_interval(part.to(device)), info)).argmax(dim=1).cpu()
+            logits(net, rules.normalize(unit_interval(part.to(device)), info)).argmax(dim=1)
             for part in images.split(TEST_BATCH)
         ]
-    )
+    ).cpu()
     return count_correct(torch.tensor(list(outputs))[predicted] == labels.cpu(), labels.cpu())
 
 

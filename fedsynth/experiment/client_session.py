@@ -128,7 +128,7 @@ def _answer(side: _Side, work: Path, stage: int, request: Request, form: Form) -
         key=side.key,
         request_digest=digest,
         data_fingerprint=side.fingerprint,
-        device=job.device,
+        device=job.torch_device,
     )
 
     def on_step(done: int, total: int) -> None:

@@ -92,6 +92,7 @@ class RunConfig:
     )
     num_cpus: float = setting(1.0, "CPUs per worker", above=0)
     num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
+    device: str = setting("auto", "cpu, cuda[:N], or auto: cuda where workers have GPUs (num_gpus)")
     address: str | None = setting(None, "a running Ray cluster to join")
     timeout: float = setting(86400.0, "time limit for one answer of a party, in seconds", above=0)
     secure_sum: SecureSum = setting(

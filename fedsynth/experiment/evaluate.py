@@ -67,7 +67,9 @@ def evaluate_classifier(
     images, labels = test.images[among], test.labels[among]
     released = released or released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
-        return score_model(released, images, labels, info=this_stage.data)
+        return score_model(
+            released, images, labels, info=this_stage.data, device=str(job.torch_device)
+        )
     config, info = job.evaluation, this_stage.data
     kind, repetition = divmod(number, config.repetitions)
     task = EvaluationTask(
@@ -79,6 +81,7 @@ def evaluate_classifier(
         info,
         config,
         key=(job.seed, "evaluation", job.method, stage, repetition),
+        device=str(job.torch_device),
     )
     result = train_and_test(task)
     if not config.rules.calibrated:
@@ -127,4 +130,5 @@ def evaluate_images(
         config=job.evaluation,
         key=(job.seed, "quality", job.method, stage),
         folder=data_directory(job.scenario.data_dir) / "scorers",
+        device=job.torch_device,
     )

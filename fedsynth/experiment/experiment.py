@@ -10,6 +10,7 @@ from fedsynth.core.plan import Plan
 from fedsynth.core.types import Stage
 from fedsynth.experiment.config import ExperimentConfig, budget
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.run_device import run_device
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.registry import method
 
@@ -50,7 +51,7 @@ class Experiment:
                 config.evaluation,
                 str(out),
                 run.noise_seed,
-                run.num_gpus > 0,
+                run_device(run),
                 run.secure_sum,
                 run.plugin,
             )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from dp_accounting import DpEvent
 
+from fedsynth.core.device import AUTO, CPU, resolved_device
 from fedsynth.core.enums import SecureSum, StageOrder
 from fedsynth.core.plan import Plan
 from fedsynth.core.plugins import load_file
@@ -42,7 +43,7 @@ class Job:
     evaluation: EvaluationConfig
     out: str  # the run directory
     noise_seed: int | None = None
-    gpu: bool = False
+    device: str = CPU  # of parties, server and evaluation: cpu, cuda or cuda:N
     secure_sum: SecureSum = SecureSum.IDEAL
     plugins: tuple[str, ...] = ()  # absolute paths of the files that define methods or data
 
@@ -118,6 +119,7 @@ class Job:
             fields.pop(name)
         fields["scenario"].pop("data_dir")
         fields["scenario"]["data"] = public_name(self.scenario.data)
+        fields["gpu"] = fields.pop("device") != CPU
         if paths := fields.pop("plugins"):
             fields["plugins"] = [load_file(path).digest for path in paths]
         return json.dumps(fields, sort_keys=True)
@@ -152,9 +154,18 @@ class Job:
         return Path(self.out) / "progress" / self.name
 
     @property
-    def device(self) -> torch.device:
-        """The device on which this process computes."""
-        return torch.device("cuda" if self.gpu and torch.cuda.is_available() else "cpu")
+    def torch_device(self) -> torch.device:
+        """The device on which a party or an evaluation computes in this process.
+
+        Raises:
+            UserError: It is a GPU that this process cannot use.
+        """
+        return resolved_device(self.device)
+
+    @property
+    def server_device(self) -> torch.device:
+        """The device of the server, whose process may be on a machine of a cluster without GPU."""
+        return resolved_device(CPU if self.device == CPU else AUTO)
 
     def epsilon(self, event: DpEvent, accountant: str) -> float:
         """The epsilon of an event at the delta and for the relation of the budget."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedsynth.core.device import AUTO, resolved_device
 from fedsynth.core.enums import SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError, allowed, nearest
 from fedsynth.core.settings import build, setting
@@ -133,7 +134,7 @@ def party_job(policy: PartyPolicy, proposal: Proposal) -> Job:
         EvaluationConfig(),
         "",
         policy.noise_seed,
-        policy.device == "gpu",
+        str(resolved_device(AUTO)) if policy.device == AUTO else policy.device,
         SecureSum(proposal.secure_sum),
         policy.plugins,
     )

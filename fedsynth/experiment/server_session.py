@@ -97,7 +97,7 @@ class StageWork(ServerWork[Any]):
     def __init__(self, job: Job, stage: int) -> None:
         self._job, self._stage = job, stage
         self.seed = job.seed
-        self.device = job.device
+        self.device = job.server_device
         self.config, self.plan = job.config, job.plan(stage)
 
     def rounds(self, n: int, state: dict[str, Any]) -> Iterator[int]:

@@ -57,7 +57,7 @@ def policy_of(job: Job) -> PartyPolicy:
         progress=os.path.relpath(job.progress_folder(), job.party_folder(0)),
         least_shares=1,
         most_rounds=MOST_ROUNDS,
-        device="gpu" if job.gpu else "cpu",
+        device=job.device,
         plugins=job.plugins,
     )
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import torch
 
+from fedsynth.core.errors import UserError
+
 
 class ComputeDtype(StrEnum):
     """A number type for products, as it is written in a configuration."""
@@ -26,10 +28,15 @@ def compute_type(name: str, device: torch.device | str = "cpu") -> torch.dtype |
     """The torch type of a `ComputeDtype` on a device; None for the type of the weights.
 
     Without instructions for bfloat16, a product of bfloat16 numbers takes several times as long as
-    one of float32; `auto` therefore falls back to float32."""
-    choice = ComputeDtype(name)
+    one of float32; `auto` therefore falls back to float32.
+
+    Raises:
+        UserError: bfloat16 is asked for, and the GPU has no instructions for it."""
+    choice, kind = ComputeDtype(name), torch.device(device).type
+    supported = choice is not ComputeDtype.FLOAT32 and _has_bfloat16(kind)
+    if choice is ComputeDtype.BFLOAT16 and kind == "cuda" and not supported:
+        raise UserError("dtype=bfloat16: this GPU does not compute in it. Use float32 or auto.")
     if choice is ComputeDtype.AUTO:
-        supported = _has_bfloat16(torch.device(device).type)
         choice = ComputeDtype.BFLOAT16 if supported else ComputeDtype.FLOAT32
     return torch.bfloat16 if choice is ComputeDtype.BFLOAT16 else None
 

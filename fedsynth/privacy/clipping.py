@@ -116,8 +116,15 @@ def clip_factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def scale_rows(rows: Tensor, factors: Tensor) -> Tensor:
-    """Rows times their float64 factors; a row whose factor is zero becomes zero, whatever it is."""
+    """Rows times their float64 factors; a row whose factor is zero becomes zero, whatever it is.
+
+    On a GPU, which is asked nothing so that nobody waits for it, a row also becomes zero where its
+    factor is below what float32 holds in full: the bound on a row holds all the same."""
     shape = (-1,) + (1,) * (rows.dim() - 1)
+    if rows.device.type != "cpu":
+        used = factors >= _SMALL_FACTOR
+        factors = torch.where(used, factors, 0.0).to(rows.dtype)
+        return torch.where(used.view(shape), rows, 0.0) * factors.view(shape)
     if not (used := factors > 0).all():
         rows = torch.where(used.view(shape), rows, 0.0)
     scaled = rows * factors.to(rows.dtype).view(shape)
@@ -154,7 +161,7 @@ def _by_layers(
         with torch.no_grad():
             norms = torch.stack([r.squares() for r in rows]).sum(0).sqrt_()
             unusable = ~torch.isfinite(norms)
-            if unusable.any():
+            if unusable.device.type != "cpu" or unusable.any():
                 for r in rows:
                     r.drop(unusable)
             unusable[len(x) :] = True

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsynth.core.device import CPU, moved
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.noise import NoiseStream
 
@@ -91,6 +92,11 @@ def add_noise(
     return [v + n.reshape(v.shape) for v, n in zip(placed, noise, strict=True)]
 
 
+def place_all(values: Sequence[Tensor], grid: FixedPointGrid) -> list[Tensor]:
+    """`FixedPointGrid.place` of each of the values; those on a GPU come over in one copy."""
+    return [grid.place(value) for value in moved(values, torch.device(CPU))]
+
+
 def noised(
     values: Sequence[Tensor],
     *,
@@ -98,9 +104,13 @@ def noised(
     noise_multiplier: float,
     stream: NoiseStream,
 ) -> list[Tensor]:
-    """`values` plus Gaussian noise of `noise_multiplier` times their sensitivity, as float32."""
+    """`values` plus Gaussian noise of `noise_multiplier` times their sensitivity, as float32.
+
+    Values of a GPU come over in one copy and go back in one: noise is whole numbers of 64 bits,
+    which the CPU draws and adds."""
     numbers = sum(value.numel() for value in values)
     grid = FixedPointGrid.of(sensitivity, numbers, noise_multiplier)
-    placed = [grid.place(value) for value in values]
+    placed = place_all(values, grid)
     results = add_noise(placed, grid, noise_multiplier=noise_multiplier, stream=stream)
-    return [grid.read(r).to(v.device) for r, v in zip(results, values, strict=True)]
+    device = values[0].device if values else torch.device(CPU)
+    return moved([grid.read(result) for result in results], device)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from dp_accounting import DpEvent
 
+from fedsynth.core.device import CPU, moved
 from fedsynth.core.enums import NoisePlacement, Unit
 from fedsynth.core.messages import Arrays, Release, Request, Scalars
 from fedsynth.core.outcomes import SyntheticSet
@@ -25,7 +26,7 @@ from fedsynth.data.records import Records
 from fedsynth.privacy.accounting.events import disclosed, without_noise
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.charging import Charger
-from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised
+from fedsynth.privacy.grid import FixedPointGrid, add_noise, noised, place_all
 from fedsynth.privacy.ledger import Ledger
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import NoiseKey, Streams
@@ -130,7 +131,8 @@ class Guard:
         if not self._charger.entries:
             raise PermissionError("nothing was charged for this release: use a mechanism first")
         arrays = payload.to_arrays() if isinstance(payload, SyntheticSet) else payload
-        ready = {name: value.detach().cpu().contiguous() for name, value in arrays.items()}
+        on_cpu = moved([value.detach() for value in arrays.values()], torch.device(CPU))
+        ready = {name: v.contiguous() for name, v in zip(arrays, on_cpu, strict=True)}
         entries, public = tuple(self._charger.entries), dict(scalars or {})
         release = Release(self._plan.party, ready, entries, public, self._only_in_sum)
         self._charger.record_release(release.payload_hash())
@@ -170,7 +172,7 @@ class Guard:
         self._only_in_sum |= noise_at == NoisePlacement.DISTRIBUTED
         if noise_at == NoisePlacement.AGGREGATE or self._plan.without_noise:
             grid = FixedPointGrid.of(sensitivity, sum(value.numel() for value in values))
-            return [grid.place(value) for value in values]
+            return place_all(values, grid)
         return add_share(
             values,
             sensitivity=sensitivity,

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import yaml
 from dp_accounting import DpEvent
 
+from fedsynth.core.device import checked_device
 from fedsynth.core.enums import Accounting, DataKind, SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError, allowed, nearest
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan
@@ -92,7 +93,7 @@ class PartyPolicy:
         None, "most records that a stage of a job may use", at_least=1
     )
     most_rounds: int = setting(1000, "most requests that a stage of a job may make", at_least=1)
-    device: str = setting("cpu", "device to compute on", choices=("cpu", "gpu"))
+    device: str = setting("cpu", "device to compute on: auto, cpu, cuda or cuda:N")
     plugins: tuple[str, ...] = setting((), "Python files with methods or data of your own")
 
     def __hash__(self) -> int:
@@ -309,6 +310,7 @@ def _check(policy: PartyPolicy) -> None:
     life = policy.lifetime
     if not policy.data.name:
         raise UserError("data.name is missing: the public name of the data set.")
+    checked_device(policy.device)
     if math.isnan(life.epsilon):
         raise UserError("lifetime.epsilon is missing: what all jobs together may cost.")
     for party, key in (policy.peers or {}).items():

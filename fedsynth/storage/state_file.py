@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from fedsynth.core.device import CPU, moved
 from fedsynth.storage.files import atomic_file
 
 _MAGIC = f"fedsynth state 2 {sys.byteorder}\n".encode()
@@ -115,8 +116,8 @@ def _blocks(value: Any) -> Iterator[bytes | memoryview]:
     tree = json.dumps(_encoded(value, "", tensors), separators=(",", ":")).encode()
     head = _MAGIC + len(tree).to_bytes(8, "little") + tree
     yield head.ljust(_aligned(len(head)), b"\0")
-    for tensor in tensors:
-        flat = tensor.cpu().as_strided((tensor.numel(),), (1,))
+    flat_views = [tensor.as_strided((tensor.numel(),), (1,)) for tensor in tensors]
+    for flat in moved(flat_views, torch.device(CPU)):
         block = flat.view(torch.uint8).numpy().data
         yield block
         yield bytes(_aligned(block.nbytes) - block.nbytes)

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from pretend_device import pretended_gpu
 from torch.nn import functional
 
 from fedsynth.core.errors import UserError
@@ -26,6 +27,7 @@ from fedsynth.nn.classifiers.convnet import ConvNet
 INFO = DatasetInfo("shapes", (1, 16, 16), 6, (0.2,), (0.4,))
 CLASSES = (5, 0, 3)
 QUICK = EvaluationConfig(width=8, epochs=12, nets=1)
+FIRST = {"P": "convnet", "D": "convnet", "S": "poolnet", "L": "keras_cnn", "G": "cnn"}
 
 
 def bars(n: int, seed: int) -> SyntheticSet:
@@ -51,6 +53,31 @@ def run(config: EvaluationConfig = QUICK, **changed: object) -> EvalResult:
         (0, "evaluation", 1),
     )
     return train_and_test(replace(task, **changed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["P", "D", "S", "L", "G"])
+def test_a_classifier_trains_and_is_tested_on_a_gpu_without_waiting_for_it(name: str) -> None:
+    """One copy comes back per test: that of the predictions."""
+    config = EvaluationConfig(
+        protocol=name, width=8, nets=1, max_images=120, batch=20, classifier=(FIRST[name],)
+    )
+    alone = run(config)
+    with pretended_gpu() as gpu:
+        result = run(config, device="cuda")
+    assert gpu.operations > 100
+    tests = max(1, result.tests_during_training)
+    assert gpu.syncs == {"evaluation.train_classifier:_test (copy to the CPU)": tests}
+    assert abs(result.accuracy - alone.accuracy) <= 0.2
+
+
+@pytest.mark.parametrize("name", ["lenet", "alexnet", "vgg11", "resnet18", "mlp", "poolnet"])
+def test_every_network_keeps_to_its_device(name: str) -> None:
+    config = EvaluationConfig(width=8, nets=1, max_images=16, batch=8, classifier=(name,))
+    few = bars(8, 2)
+    with pretended_gpu() as gpu:
+        run(config, device="cuda", train=few, test_images=few.images, test_labels=few.labels)
+    assert gpu.operations > 20
+    assert gpu.places() == {"evaluation.train_classifier:_test"}
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("P", 60), ("D", 60), ("S", 150)])

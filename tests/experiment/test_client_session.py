@@ -104,7 +104,7 @@ def test_a_server_that_wants_to_add_the_noise_itself_gets_nothing(party: RealPar
 
 
 @pytest.mark.parametrize(
-    "key", ["noise_seed", "out", "gpu", "plugins", "evaluation", "data_dir", "ledger", "noise"]
+    "key", ["noise_seed", "out", "device", "plugins", "evaluation", "data_dir", "ledger", "noise"]
 )
 def test_a_server_that_names_what_is_the_partys_own_gets_nothing(party, key: str) -> None:
     """Its noise seed, a fresh folder, a device, code: no proposal has a place for them."""

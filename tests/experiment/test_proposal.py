@@ -100,7 +100,7 @@ def test_a_party_makes_no_job_of_wrong_sections(
 
 
 def test_the_partys_own_side_enters_its_job(job: Job) -> None:
-    policy = dataclasses.replace(policy_of(job), noise="seed:99", device="gpu")
+    policy = dataclasses.replace(policy_of(job), noise="seed:99", device="cuda:1")
     own = party_job(policy, read_proposal(proposal_text(job)))
-    assert (own.noise_seed, own.gpu, own.out) == (99, True, "")
+    assert (own.noise_seed, own.device, own.out) == (99, "cuda:1", "")
     assert (own.method, own.settings, own.budget) == (job.method, job.settings, job.budget)

@@ -307,6 +307,10 @@ UNTESTED: dict[str, tuple[str, ...]] = {
     ),
     "docs/sharp_edges.md": (
         "Not covered: a party's processor",
+        "The bound on a sum of clipped gradients holds on a GPU",
+        "One assumption is the GPU's",
+        "a library may choose another kernel",
+        "No test of ours runs on a GPU",
         "Flower itself runs the app",
         "This holds for all runs with",
         "Two policies for the same records",

@@ -103,6 +103,7 @@ def state_vector(net: nn.Module) -> Tensor:
 def load_state_vector(net: nn.Module, vector: Tensor) -> None:
     """Set the weights and buffers of a network to those of a `state_vector`."""
     tensors = [*net.parameters(), *net.buffers()]
+    vector = vector.to(tensors[0].device) if tensors else vector
     pieces = vector.split([tensor.numel() for tensor in tensors])
     for tensor, piece in zip(tensors, pieces, strict=True):
         tensor.copy_(piece.view_as(tensor))

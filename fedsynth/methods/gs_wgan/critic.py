@@ -81,8 +81,8 @@ class Critic:
             chosen = _batch(len(records.labels), self.cfg.batch, draw)
             real = records.pixels(chosen).to(self.device)
             labels = torch.tensor([class_index[c] for c in records.labels[chosen].tolist()])
-            labels = labels.to(self.device)
             latents, _ = self.inputs(labels, *purpose, "codes", step)
+            labels = labels.to(self.device)
             mix = torch.rand(len(chosen), generator=draw).to(self.device)
             with autocast(self.cfg.dtype, self.device):
                 with torch.no_grad():

@@ -37,7 +37,7 @@ class GradientNoise:
         outside = (parts / self._column(parts)).sum(0)
         r = coordinates.shape[1]
         outer = torch.einsum("lmn,mna,mnb->manb", parts / self._column(parts) ** 2, apart, apart)
-        inside = outside[:, None, :, None] * torch.eye(r).double()[None, :, None, :] - outer
+        inside = outside[:, None, :, None] * torch.eye(r).to(outside)[None, :, None, :] - outer
         self.outside = _factor(outside)
         self.inside = _factor(inside.reshape(m * r, m * r))
         self.coordinates, self.width = coordinates, m * (r + d)
@@ -86,9 +86,11 @@ def mean_kernel_gradients(points: Tensor, scales: Sequence[float]) -> Tensor:
 
 def _factor(covariance: Tensor) -> Tensor:
     """The lower Cholesky factor of the covariance and a little independent noise."""
-    largest = float(covariance.diagonal().max()) if covariance.numel() else 0.0
-    ridge = RIDGE * largest * torch.eye(len(covariance)).to(covariance)
-    return torch.linalg.cholesky(covariance + ridge)
+    largest = covariance.diagonal().max() if covariance.numel() else 0.0
+    ridge = RIDGE * largest * torch.eye(len(covariance), device=covariance.device)
+    on_cpu = covariance.device.type == "cpu"  # where asking for success costs no wait
+    matrix = covariance + ridge.to(covariance)
+    return torch.linalg.cholesky_ex(matrix, check_errors=on_cpu).L
 
 
 def _solve(factor: Tensor, rows: Tensor) -> Tensor:

@@ -352,8 +352,9 @@ class _Teachers:
             has_records = assignment.sizes[start : start + count] > 0
             drawn = torch.rand(count, size, generator=torch_generator(*student.key, number, start))
             with torch.no_grad():
-                probability = torch.sigmoid(nets(voted_rows.expand(count, -1, -1))).cpu()
-            voted_real = (drawn < probability) & has_records[:, None]
+                probability = torch.sigmoid(nets(voted_rows.expand(count, -1, -1)))
+            device = probability.device
+            voted_real = (drawn.to(device) < probability) & has_records[:, None].to(device)
             votes.append(voted_real.to(torch.int8).unsqueeze(2))
         return VoteCounts.count(VOTE, size, votes)
 

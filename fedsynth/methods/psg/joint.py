@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from fedsynth.core.device import CPU, moved
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.plan import Plan
@@ -78,14 +79,16 @@ class PSGJoint(MatchingMethod[PSGJointConfig], JointGradientMethod[PSGJointConfi
         images = MatchedImages(cfg, stage.data, stage.classes, key, ctx.device)
 
         def real_gradient(net: nn.Module, call: int) -> list[torch.Tensor]:
-            weights = {name: value.detach().cpu() for name, value in net.state_dict().items()}
+            state = net.state_dict()
+            on_cpu = moved([value.detach() for value in state.values()], torch.device(CPU))
+            weights = dict(zip(state, on_cpu, strict=True))
             total = aggregate_parties(
                 ctx,
                 Request("gradient", call, arrays=weights),
                 shapes={name: value.shape for name, value in net.named_parameters()},
                 bound=gradient_sensitivity(cfg.clip),
             )
-            return [value.to(ctx.device) for value in total.arrays.values()]
+            return moved(list(total.arrays.values()), ctx.device)
 
         others = other_classes(
             cfg, stage.data, images, earlier_set(stage.data, inner_set_request(ctx))

@@ -30,13 +30,19 @@ def cost(one: PointCloud, other: PointCloud, l1_share: float) -> Tensor:
     return costs
 
 
-def transport_plan(costs: Tensor, blur: float) -> Tensor:
+def largest_cost(pixels: int, l1_share: float) -> float:
+    """A bound on the costs between clouds of so many pixels in [-1, 1]."""
+    labels = 2 * LABEL_SCALE**2 + 2 * LABEL_SCALE * l1_share
+    return 4 * pixels + 2 * pixels * l1_share + labels
+
+
+def transport_plan(costs: Tensor, blur: float, largest: float | None = None) -> Tensor:
     """The share of each point of the first cloud that goes to each of the second: rows sum to one.
 
     Sinkhorn's symmetric iteration in logarithms, from a blur as wide as the largest cost down to
-    `blur`."""
+    `blur`; `largest` is a bound on the costs to start from, for which none of them is read."""
     n, m = costs.shape
-    widest = max(float(costs.max()), blur)
+    widest = max(float(costs.max()) if largest is None else largest, blur)
     rounds = 1 + math.ceil(math.log(widest / blur) / -math.log(SCALING))
     blurs = [max(blur, widest * SCALING**k) for k in range(rounds)] + [blur]
     left, right = costs.new_zeros(n), costs.new_zeros(m)
@@ -55,7 +61,10 @@ def transport_gradient(
     The plan is held fixed. The gradient is zero where the second cloud is empty."""
     if not len(fixed.points):
         return torch.zeros_like(moved.points)
-    shares = transport_plan(cost(moved, fixed, l1_share), blur)
+    costs, largest = cost(moved, fixed, l1_share), None
+    if costs.device.type != "cpu":  # whose numbers would have to be waited for
+        largest = largest_cost(moved.points.shape[1], l1_share)
+    shares = transport_plan(costs, blur, largest)
     gradient = 2 * (moved.points - shares @ fixed.points)
     if l1_share:
         signs = (moved.points[:, None, :] - fixed.points[None, :, :]).sign()

@@ -48,7 +48,7 @@ class Dense(PerExampleGradient):
         return self.dense.flatten(1)
 
     def drop(self, records: Tensor) -> None:
-        self.dense[records] = 0
+        self.dense.masked_fill_(records.view(-1, *[1] * (self.dense.dim() - 1)), 0)
 
 
 class OuterProduct(PerExampleGradient):

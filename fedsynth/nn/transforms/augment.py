@@ -129,7 +129,7 @@ def random_affine(
     scale: float = 0.1,
     shear: float = 0.1,
     pixels: float = 2.0,
-    fill: float = 0.0,
+    fill: float | torch.Tensor = 0.0,
 ) -> torch.Tensor:
     """Each image rotated, stretched along both axes, sheared and shifted by at most these amounts;
     bilinear, with `fill` outside."""

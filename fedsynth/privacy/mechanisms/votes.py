@@ -74,8 +74,8 @@ class VoteCounts:
         for stack in stacks:
             if stack.shape[1:] != sums.shape or stack.is_floating_point():
                 raise ValueError(f"ballots of the form {tuple(stack.shape)} are not {sums.shape}")
-            sums += (stack * bounds.valid(stack)).sum(0, dtype=torch.int32).cpu()
-        return VoteCounts(bounds, sums)
+            sums = sums.to(stack.device) + (stack * bounds.valid(stack)).sum(0, dtype=torch.int32)
+        return VoteCounts(bounds, sums.cpu())
 
     @staticmethod
     def total(tallies: Iterable[VoteCounts]) -> VoteCounts:

@@ -33,7 +33,7 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import from_json, to_json
-from fedsynth.privacy.grid import FixedPointGrid, add_noise
+from fedsynth.privacy.grid import FixedPointGrid, add_noise, place_all
 from fedsynth.privacy.noise import NoiseStream
 
 SMOOTH = 1e5
@@ -59,7 +59,7 @@ def add_share(
             f"noise of multiplier {noise_multiplier:g} in {shares} shares is too little for the "
             "grid it is added on; use fewer parties or more noise"
         )
-    placed = [grid.place(value) for value in values]
+    placed = place_all(values, grid)
     return add_noise(placed, grid, noise_multiplier=noise_multiplier, shares=shares, stream=stream)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fedsynth.core.device import CPU, moved
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
@@ -57,10 +58,12 @@ class StudentGenerator:
             made = self.generator(latents.repeat_interleave(self.classes, 0), every)
             images = self.generator(latents, labels)
         arrays = {
-            "made": made.unflatten(0, (len(latents), self.classes)).cpu(),
-            "images": images.cpu(),
-            "labels": labels.cpu(),
+            "made": made.unflatten(0, (len(latents), self.classes)),
+            "images": images,
+            "labels": labels,
         }
+        on_cpu = moved([value.detach() for value in arrays.values()], torch.device(CPU))
+        arrays = dict(zip(arrays, on_cpu, strict=True))
         return Request("votes", number, arrays=arrays, scalars={"seed": seed})
 
     def learn(self, number: int, direction: torch.Tensor) -> None:
