@@ -20,10 +20,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 import torch
 

@@ -26,6 +26,7 @@ BREAKS, STORED = "privacy/auditing/test_breaks.py::test_", "privacy/test_stored_
 METRICS, RUN = "storage/test_metrics.py::test_", "cli/test_run.py::test_"
 WORDS, REPORT = "report/test_guarantees.py::test_", "report/test_page.py::test_"
 CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_relation.py::test_"
+DEVICE = "core/test_device.py::test_"
 FAULTS, APPS = "test_faults.py::test_", "engine/test_client_app.py::test_"
 TWO_NODES = "test_two_nodes.py::test_"
 PAGES, MISSING = "test_docs_privacy.py::test_", "methods/test_missing_classes.py::test_"
@@ -174,6 +175,12 @@ TESTED: dict[str, dict[str, str]] = {
         "never by worker or order": f"{CONTRACT}the_output_does_not_depend_on_the_number_of_workers",
         "a stream is ChaCha20": f"{NOISE}equal_purposes_repeat_and_different_purposes_do_not",
         "ledger and report say so": f"{REPORT}reproducible_noise_stands_in_a_banner",
+        "holds for parties, server and evaluation": "experiment/test_run_device.py::test_one_word_holds_for_parties_server_and_evaluation",
+        "is refused, never replaced": f"{DEVICE}a_gpu_is_refused_by_a_torch_for_cpus",
+        "Only the server's own computations": "experiment/test_run_device.py::test_a_job_for_a_gpu_is_another_job_and_does_not_run_on_the_cpu",
+        "All random numbers are drawn on the CPU": "methods/test_contract_devices.py::test_a_method_keeps_to_the_gpu",
+        "Sums leave the GPU in one copy": f"{DEVICE}values_come_over_in_one_copy_per_number_type",
+        "asks for torch's deterministic": f"{DEVICE}a_gpu_is_used_with_all_digits_and_alike_every_time",
         "proposal has no place": f"{SESSION}a_server_that_names_what_is_the_partys_own_gets_nothing",
     },
     "docs/concepts/relation_unit_view.md": {
@@ -343,6 +350,12 @@ UNTESTED: dict[str, tuple[str, ...]] = {
     "docs/concepts/randomness.md": (
         "**Public randomness** initialises",
         "No global generator",
+        "Three things need float64",
+        "Equal bits need the same model",
+        "on another GPU has other last bits",
+        "`benchmarks/gpu.py` shows whether",
+        "Where torch has no deterministic",
+        "No release on a real GPU",
         "**Secret randomness** is",
     ),
     "docs/concepts/relation_unit_view.md": (
