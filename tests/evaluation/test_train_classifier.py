@@ -55,15 +55,27 @@ def run(config: EvaluationConfig = QUICK, **changed: object) -> EvalResult:
     return train_and_test(replace(task, **changed))  # type: ignore[arg-type]
 
 
+def padded(train: SyntheticSet, test: SyntheticSet) -> dict[str, object]:
+    """Sets of 28 pixels per side, which every network takes, as fields of a task."""
+    large, other = (functional.pad(some.images, (6, 6, 6, 6)) for some in (train, test))
+    return {
+        "train": SyntheticSet(large, train.labels),
+        "test_images": other,
+        "test_labels": test.labels,
+        "info": replace(INFO, shape=(1, 28, 28)),
+    }
+
+
 @pytest.mark.parametrize("name", ["P", "D", "S", "L", "G"])
 def test_a_classifier_trains_and_is_tested_on_a_gpu_without_waiting_for_it(name: str) -> None:
     """One copy comes back per test: that of the predictions."""
     config = EvaluationConfig(
         protocol=name, width=8, nets=1, max_images=120, batch=20, classifier=(FIRST[name],)
     )
-    alone = run(config)
+    data = padded(bars(60, 0), bars(15, 1))
+    alone = run(config, **data)
     with pretended_gpu() as gpu:
-        result = run(config, device="cuda")
+        result = run(config, device="cuda", **data)
     assert gpu.operations > 100
     tests = max(1, result.tests_during_training)
     assert gpu.syncs == {"evaluation.train_classifier:_test (copy to the CPU)": tests}
@@ -72,10 +84,9 @@ def test_a_classifier_trains_and_is_tested_on_a_gpu_without_waiting_for_it(name:
 
 @pytest.mark.parametrize("name", ["lenet", "alexnet", "vgg11", "resnet18", "mlp", "poolnet"])
 def test_every_network_keeps_to_its_device(name: str) -> None:
-    config = EvaluationConfig(width=8, nets=1, max_images=16, batch=8, classifier=(name,))
-    few = bars(8, 2)
+    config = EvaluationConfig(width=4, nets=1, max_images=4, batch=4, classifier=(name,))
     with pretended_gpu() as gpu:
-        run(config, device="cuda", train=few, test_images=few.images, test_labels=few.labels)
+        run(config, device="cuda", **padded(bars(4, 2), bars(3, 3)))
     assert gpu.operations > 20
     assert gpu.places() == {"evaluation.train_classifier:_test"}
 
