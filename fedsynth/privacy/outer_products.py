@@ -28,7 +28,10 @@ def _chunk_sum(left: torch.Tensor, right: torch.Tensor, bound: float) -> torch.T
     lengths = row_norms(right)
     norms = row_norms(left) * lengths
     finite = torch.isfinite(norms) & (lengths > 0)
-    if not bool(finite.all()):
+    if finite.device.type != "cpu":  # which is asked nothing, so that nobody waits for it
+        left, right = (torch.where(finite[:, None], side, 0.0) for side in (left, right))
+        norms, lengths = (torch.where(finite, number, 1.0) for number in (norms, lengths))
+    elif not bool(finite.all()):
         left, right, norms, lengths = left[finite], right[finite], norms[finite], lengths[finite]
     # The right side becomes unit vectors and the left takes the lengths, so that neither a huge nor
     # a tiny factor loses digits.

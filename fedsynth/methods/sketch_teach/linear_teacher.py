@@ -119,9 +119,9 @@ def gradient_factors(
     residuals = functional.softmax(rows @ weights.T, dim=1)
     class_index = class_index.to(rows.device)
     known = (class_index >= 0) & (class_index < len(weights))
-    residuals[known, class_index[known]] -= 1
-    residuals[~known] = 0
-    return residuals, rows
+    own = class_index.clamp(0, len(weights) - 1).unsqueeze(1)
+    residuals.scatter_add_(1, own, -torch.ones_like(own, dtype=residuals.dtype))
+    return residuals.masked_fill_(~known.unsqueeze(1), 0), rows
 
 
 class Head:
