@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 import tiny_runs as tiny
+from forged_ledgers import write_cheaper_ledger
 from real_party import RealParty, Reply, proposal
 
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Request
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.ledger import read_entries, total
-from fedsynth.privacy.ledger_entry import CHARGE, signed_entry
+from fedsynth.privacy.ledger import total
+from fedsynth.privacy.ledger_entry import CHARGE
 from fedsynth.privacy.ledger_file import LedgerFile
 from fedsynth.privacy.party_key import PartyKey
 
@@ -49,29 +50,13 @@ def assert_refused(reply: Reply, code: Refusal) -> None:
 # A ledger that was rewritten or put back
 
 
-def rewritten(party: RealParty, key: PartyKey) -> None:
-    """The same entries at a lower price, with all hashes right, signed by `key`."""
-    path = party.folder / "ledger.jsonl"
-    lines, prev = [], ""
-    for entry in read_entries(path):
-        values = dict(vars(entry))
-        for name in ("hash", "signature", "signer", "protocol"):
-            del values[name]
-        prev = prev or entry.prev
-        values.update(prev=prev, event={"type": "gaussian", "sigma": 900.0})
-        new = signed_entry(values, key)
-        lines.append(new.line() + "\n")
-        prev = new.link
-    path.write_text("".join(lines))
-
-
 def by_a_stranger(party: RealParty) -> None:
-    rewritten(party, PartyKey(b"f" * 32))
+    write_cheaper_ledger(party.folder / "ledger.jsonl", PartyKey(b"f" * 32))
 
 
 def by_the_partys_key(party: RealParty) -> None:
     """Even who holds the key must rewrite the head too."""
-    rewritten(party, PartyKey.of_owner(party.folder, "party 0"))
+    write_cheaper_ledger(party.folder / "ledger.jsonl", PartyKey.of_owner(party.folder, "party 0"))
 
 
 def older(party: RealParty) -> None:

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forged_ledgers import write_cheaper_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.ledger import BudgetExceeded, Ledger, LedgerDamaged, read_entries
-from fedsynth.privacy.ledger_entry import signed_entry
 from fedsynth.privacy.ledger_head import SLOT
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_key import KEY_FILE, PartyKey
@@ -96,19 +96,7 @@ def older_slot_copied(path: Path) -> None:
 
 def rewritten(path: Path) -> None:
     """A new chain of cheaper events, by who does not hold the key: all hashes hold."""
-    forger = PartyKey(b"f" * 32)
-    entries = [*read_entries(path)]
-    forged: list[str] = []
-    prev = entries[0].prev
-    for entry in entries:
-        values = dict(vars(entry))
-        for name in ("hash", "signature", "signer", "protocol"):
-            del values[name]
-        values.update(prev=prev, event={"type": "gaussian", "sigma": 900.0})
-        new = signed_entry(values, forger)
-        forged.append(new.line() + "\n")
-        prev = new.link
-    path.write_text("".join(forged))
+    write_cheaper_ledger(path, PartyKey(b"f" * 32))
 
 
 def an_older_head(path: Path) -> None:

@@ -38,12 +38,16 @@ def naive_epsilon(steps: Sequence[Step], delta: float, cells: int = CELLS) -> fl
         np.add.at(grid, below % cells, mass * (1 - share))
         np.add.at(grid, (below + 1) % cells, mass * share)
         transform = transform * np.fft.rfft(grid) ** n
-    total = np.fft.irfft(transform, cells)
-    low, high = 0.0, reach
+    return epsilon_of_losses(np.fft.irfft(transform, cells), place * cut, delta, reach)
+
+
+def epsilon_of_losses(mass: np.ndarray, losses: np.ndarray, delta: float, high: float) -> float:
+    """The smallest epsilon up to `high` at which these losses exceed `delta` no more."""
+    low = 0.0
     for _ in range(45):
         middle = (low + high) / 2
-        over = place * cut > middle
-        missed = float((total[over] * -np.expm1(middle - place[over] * cut)).sum())
+        over = losses > middle
+        missed = float((mass[over] * -np.expm1(middle - losses[over])).sum())
         low, high = (middle, high) if missed > delta else (low, middle)
     return high
 

@@ -61,25 +61,10 @@ class DatasetFiles:
 class IdxSet(DatasetFiles):
     """A data set in four IDX files (Yann LeCun's format)."""
 
-    @property
-    def train_images(self) -> VerifiedFile:
-        """Images to train on."""
-        return self.files[0]
-
-    @property
-    def train_labels(self) -> VerifiedFile:
-        """Their labels."""
-        return self.files[1]
-
-    @property
-    def test_images(self) -> VerifiedFile:
-        """Images to test on."""
-        return self.files[2]
-
-    @property
-    def test_labels(self) -> VerifiedFile:
-        """Their labels."""
-        return self.files[3]
+    def split(self, name: str) -> tuple[VerifiedFile, VerifiedFile]:
+        """The images of the split, train or test, and their labels."""
+        images, labels = self.files[:2] if name == "train" else self.files[2:]
+        return images, labels
 
 
 def _idx(

@@ -18,11 +18,7 @@ def read(
     files: IdxSet, split: str, data_dir: str | Path | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The verified images and labels of a split, fetched first where they are missing."""
-    images, labels = (
-        (files.train_images, files.train_labels)
-        if split == "train"
-        else (files.test_images, files.test_labels)
-    )
+    images, labels = files.split(split)
     return (
         parse_images(fetch.read(files, images, data_dir)),
         parse_labels(fetch.read(files, labels, data_dir)),

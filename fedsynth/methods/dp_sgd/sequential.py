@@ -8,8 +8,6 @@ data are compared with. `topk` reduces gradients to their largest coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from fedsynth.core.messages import Release, Request
@@ -27,26 +25,21 @@ from fedsynth.methods.dp_sgd.common import (
 from fedsynth.methods.method import PartyContext, ServerContext
 
 
-@dataclass(frozen=True)
-class DPSGDConfig(PrivateSGDConfig):
-    """Settings of DP-SGD."""
-
-
-class DPSGD(ModelTraining[DPSGDConfig]):
+class DPSGD(ModelTraining[PrivateSGDConfig]):
     """One round per party: it receives the model, trains it privately and returns it."""
 
     name = "dp_sgd"
     summary = "A model trained with DP-SGD by one party after another, without replay"
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
 
-    def plan(self, cfg: DPSGDConfig, stage: Stage, budget: Budget) -> Plan:
+    def plan(self, cfg: PrivateSGDConfig, stage: Stage, budget: Budget) -> Plan:
         model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
         parties = tuple(self._party_plan(cfg, info, budget, model_bytes) for info in stage.parties)
         assumes = ("the number of records of each party",)
         return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
 
     def _party_plan(
-        self, cfg: DPSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
+        self, cfg: PrivateSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
     ) -> PartyPlan:
         steps = cfg.number_of_steps(info.records, budget)
         return sampled_party_plan(
@@ -60,7 +53,7 @@ class DPSGD(ModelTraining[DPSGDConfig]):
             cost=(ComputeCost("gradient", cfg.cost_width, cfg.batch, steps, cfg.dtype),),
         )
 
-    def party(self, ctx: PartyContext[DPSGDConfig], request: Request) -> Release:
+    def party(self, ctx: PartyContext[PrivateSGDConfig], request: Request) -> Release:
         cfg, plan = ctx.config, ctx.party_plan
         net = requested_model(ctx, request)
         parameters: list[torch.Tensor] = list(net.parameters())
@@ -72,7 +65,7 @@ class DPSGD(ModelTraining[DPSGDConfig]):
                     torch._foreach_add_(parameters, sums, alpha=-cfg.learning_rate / batch)
         return ctx.guard.release(net.state_dict())
 
-    def serve(self, ctx: ServerContext[DPSGDConfig]) -> Outcome:
+    def serve(self, ctx: ServerContext[PrivateSGDConfig]) -> Outcome:
         model = first_model(ctx, self.name)
         for position, party in enumerate(ctx.parties):
             request = Request("finetune", position, arrays=model.state)

@@ -9,7 +9,6 @@ size, a public constant.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
@@ -24,27 +23,22 @@ from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
-@dataclass(frozen=True)
-class LDPDCConfig(GroupConfig):
-    """LDPDC's settings; the defaults are the published ones."""
-
-
-class LDPDC(DataCondensation[LDPDCConfig]):
+class LDPDC(DataCondensation[GroupConfig]):
     """The cheapest release of all: one pass over the records."""
 
     name = "ldpdc"
     summary = "Noised means of small random groups, one per synthetic image"
     source = "Zheng and Li, Differentially Private Dataset Condensation (LDPDC)"
 
-    def request(self, ctx: ServerContext[LDPDCConfig]) -> Request:
+    def request(self, ctx: ServerContext[GroupConfig]) -> Request:
         return Request()  # LDPDC has no public randomness
 
     def party_plan(
-        self, cfg: LDPDCConfig, stage: Stage, info: PartyInfo, budget: Budget
+        self, cfg: GroupConfig, stage: Stage, info: PartyInfo, budget: Budget
     ) -> PartyPlan:
         return self.group_plan(cfg, stage, info, budget, steps=cfg.spc)
 
-    def synthesize(self, ctx: PartyContext[LDPDCConfig], request: Request) -> SyntheticSet:
+    def synthesize(self, ctx: PartyContext[GroupConfig], request: Request) -> SyntheticSet:
         cfg, plan, shape = ctx.config, ctx.party_plan, ctx.dataset.shape
         rates = class_rates(cfg.group, ctx.info)
         scale = Normalizer.symmetric(ctx.dataset)

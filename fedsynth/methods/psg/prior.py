@@ -16,8 +16,8 @@ import torch
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
-from fedsynth.methods.psg.gradient_matching import LAPTOP, MatchedImages
-from fedsynth.methods.psg.psg import PrivateSetGeneration, PSGConfig
+from fedsynth.methods.psg.gradient_matching import LAPTOP, MatchedImages, PrivateMatchingConfig
+from fedsynth.methods.psg.psg import PrivateSetGeneration
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import PriorGenerator
 
@@ -25,7 +25,7 @@ LAPTOP_PRIOR = {**LAPTOP, "image_learning_rate": 0.01}
 
 
 @dataclass(frozen=True)
-class PSGPriorConfig(PSGConfig):
+class PSGPriorConfig(PrivateMatchingConfig):
     """PSG's settings; those of the images are the generator's. The defaults are the published
     ones."""
 

@@ -11,7 +11,6 @@ which the matching loss cancels; and there are exactly R T K real gradients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import torch
@@ -77,12 +76,7 @@ class PrivateSetGeneration(MatchingMethod[P], OneShotMethod[P]):
         return images.result()
 
 
-@dataclass(frozen=True)
-class PSGConfig(PrivateMatchingConfig):
-    """PSG's settings: those of the matching loop."""
-
-
-class PSG(PrivateSetGeneration[PSGConfig]):
+class PSG(PrivateSetGeneration[PrivateMatchingConfig]):
     """PSG as published: the pixels are what is optimised."""
 
     name = "psg"

@@ -156,16 +156,12 @@ def _row(cell: Coverage) -> list[object]:
         row.metric,
         row.value,
         row.deviation,
-        result.ours if result else None,
-        result.spread if result else None,
-        result.draws if result else None,
+        *((result.ours, result.spread, result.draws) if result else [None] * 3),
         cell.within,
         cell.status,
         cell.reason,
         row.flag,
-        result.run if result else None,
-        result.command if result else None,
-        result.commit if result else None,
+        *((result.run, result.command, result.commit) if result else [None] * 3),
     ]
     return ["" if value is None else value for value in values]
 

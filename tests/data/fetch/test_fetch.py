@@ -88,11 +88,11 @@ def test_a_wrong_file_is_named_with_its_hashes_and_left_alone(offline, damage):
     wrong = damage(tiny.CONTENT[IMAGES])
     path.write_bytes(wrong)
     with pytest.raises(UserError) as error:
-        sources.read(offline.files, offline.files.train_images, offline.data)
+        sources.read(offline.files, offline.files.split("train")[0], offline.data)
     for part in (
         str(path),
         hashlib.sha256(wrong).hexdigest(),
-        offline.files.train_images.sha256,
+        offline.files.split("train")[0].sha256,
         "Delete it",
     ):
         assert part in str(error.value)

@@ -16,7 +16,7 @@ from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.evaluate import evaluate_classifier
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
 from fedsynth.experiment.scenario import test_records as records_of_test
-from fedsynth.methods.dp_sgd.sequential import DPSGDConfig
+from fedsynth.methods.dp_sgd.common import PrivateSGDConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
@@ -95,7 +95,9 @@ def test_the_noise_is_the_published_one(data, epochs, epsilon, published):
         strict=True,
     ):
         budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
-        (party_plan,) = method("dp_sgd").plan(DPSGDConfig(epochs=epochs), stage, budget).parties
+        (party_plan,) = (
+            method("dp_sgd").plan(PrivateSGDConfig(epochs=epochs), stage, budget).parties
+        )
         assert party_plan.steps == epochs * steps
         assert party_plan.noise_multiplier == pytest.approx(sigma, abs=1.1e-4)
 
@@ -114,7 +116,7 @@ def test_another_network_is_trained_released_and_read_again(here, tmp_path):
 
 
 def test_the_defaults_are_the_published_ones():
-    cfg = DPSGDConfig()
+    cfg = PrivateSGDConfig()
     assert (cfg.epochs, cfg.batch, cfg.clip, cfg.learning_rate, cfg.width) == (
         10,
         256,

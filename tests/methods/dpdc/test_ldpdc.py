@@ -12,7 +12,7 @@ import torch
 
 from fedsynth.core.types import Budget
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods.dpdc.ldpdc import LDPDCConfig
+from fedsynth.methods.dpdc.common import GroupConfig
 from fedsynth.methods.registry import method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.storage.run_directory import RunDirectory
@@ -71,9 +71,9 @@ def test_the_printed_numbers_come_out(data, spent, multiplier):
     (stage,) = scenario_stages(ScenarioConfig(data=data, partition="single", parties=1))
     some = method("ldpdc")
     published = Budget(10, 1e-5, accounting=some.paper_convention)
-    (share,) = some.plan(LDPDCConfig(noise=1.0), stage, published).parties
+    (share,) = some.plan(GroupConfig(noise=1.0), stage, published).parties
     assert epsilon(share.event, 1e-5, some.paper_convention) == pytest.approx(spent, abs=1e-4)
     one = dataclasses.replace(published, epsilon=1.0)
-    (share,) = some.plan(LDPDCConfig(), stage, one).parties
+    (share,) = some.plan(GroupConfig(), stage, one).parties
     assert share.noise_multiplier == pytest.approx(multiplier, abs=2e-4)
     assert share.sampling_rate == 50 / min(stage.parties[0].class_counts.values())

@@ -16,10 +16,10 @@ from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.methods.psg.gradient_matching import (
     MatchedImages,
     MatchingConfig,
+    PrivateMatchingConfig,
     other_classes,
     row_cosine_distance,
 )
-from fedsynth.methods.psg.psg import PSGConfig
 from fedsynth.nn.classifiers.convnet import make_convnet
 
 
@@ -64,7 +64,7 @@ def test_the_published_loop_lengths_follow_the_number_of_images():
 def test_other_classes_are_earlier_images_and_noise():
     """inner_set=all: the images of earlier stages, and noise for the classes of later ones."""
     scenario = tiny.SCENARIOS["in_turn"]
-    cfg = PSGConfig(spc=3, inner_set="all", image_init=0.5)
+    cfg = PrivateMatchingConfig(spc=3, inner_set="all", image_init=0.5)
     stage = scenario_stages(scenario)[1]
     matched = MatchedImages(cfg, stage.data, stage.classes, ("key",))
     earlier = SyntheticSet(torch.rand(4, 1, 28, 28), torch.tensor([5, 5, 6, 6]))

@@ -12,7 +12,7 @@ from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
 from fedsynth.data.records import Records
 from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario_stages
-from fedsynth.methods.psg.psg import PSGConfig
+from fedsynth.methods.psg.gradient_matching import PrivateMatchingConfig
 from fedsynth.methods.registry import method
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.privacy.accounting.events import flatten, gaussian, poisson, repeated
@@ -36,7 +36,9 @@ def naive_clipped_mean(net: torch.nn.Module, data: Records, scale: Normalizer, c
     return [t / len(data.labels) for t in total]
 
 
-def naive_psg(cfg: PSGConfig, data: Records, classes: list[int], info, key: tuple) -> torch.Tensor:
+def naive_psg(
+    cfg: PrivateMatchingConfig, data: Records, classes: list[int], info, key: tuple
+) -> torch.Tensor:
     """Algorithm 1 of the paper, without noise and with all records in every batch."""
     scale = Normalizer.standard(info)
     labels = torch.tensor([c for c in classes for _ in range(cfg.spc)])
@@ -101,7 +103,7 @@ def test_psg_is_the_published_algorithm(here, tmp_path):
 
 
 def test_the_defaults_are_the_published_ones():
-    cfg = PSGConfig()
+    cfg = PrivateMatchingConfig()
     assert (cfg.networks, cfg.batches, cfg.batch, cfg.clip, cfg.width) == (200, 10, 256, 0.1, 128)
     assert (cfg.image_learning_rate, cfg.image_momentum, cfg.net_learning_rate, cfg.updates) == (
         0.1,
@@ -126,7 +128,7 @@ def test_the_noise_of_the_continual_setting_is_the_printed_one(data, epsilon, pr
         scenario_stages(ScenarioConfig(data=data, parties=5)), printed, strict=True
     ):
         budget = Budget(epsilon, 1e-5, accounting="rdp_improved")
-        (share,) = method("psg").plan(PSGConfig(), stage, budget).parties
+        (share,) = method("psg").plan(PrivateMatchingConfig(), stage, budget).parties
         assert share.noise_multiplier == pytest.approx(sigma, rel=5e-4)
         assert share.sampling_rate == 256 / share.records
         once = poisson(share.sampling_rate, gaussian(share.noise_multiplier))

@@ -10,6 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_accounting import epsilon_of_losses
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from scipy import stats
 
@@ -55,13 +56,7 @@ def naive_epsilon(run, reach, cut):
         np.add.at(grid, below % size, mass * (1 - share))
         np.add.at(grid, (below + 1) % size, mass * share)
         total = np.fft.irfft(np.fft.rfft(grid) ** steps, size)
-        low, high = 0.0, reach - 1
-        for _ in range(40):
-            e = (low + high) / 2
-            over = place * cut > e
-            missed = float((total[over] * -np.expm1(e - place[over] * cut)).sum())
-            low, high = (e, high) if missed > DELTA else (low, e)
-        return high
+        return epsilon_of_losses(total, place * cut, DELTA, reach - 1)
 
     return max(one_direction(with_it, loss), one_direction(without, -loss))
 

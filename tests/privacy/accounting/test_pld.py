@@ -57,6 +57,24 @@ angles = st.floats(0.0, math.pi)
 lengths = st.floats(0.0, 1.0)
 
 
+def in_the_plane(sigma, *records):
+    """Per record (sampling rate, place in the plane), the density of its noised and sampled sum, by
+    the cells of a fine grid."""
+    axis = np.linspace(-1 - 8 * sigma, 1 + 8 * sigma, 500)
+    x, y = axis[:, None], axis[None, :]
+    area = (axis[1] - axis[0]) ** 2 / (2 * math.pi * sigma**2)
+
+    def bell(a, b):
+        return area * np.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * sigma**2))
+
+    return [(1 - q) * bell(0, 0) + q * bell(a, b) for q, a, b in records]
+
+
+def divergence(e, p, r):
+    """The mass by which `p` exceeds exp(e) times `r`."""
+    return float(np.maximum(p - math.exp(e) * r, 0).sum())
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.floats(0.01, 0.9), st.floats(0.5, 4.0), lengths, lengths, angles, st.floats(0.0, 2.0),
@@ -67,25 +85,12 @@ def test_opposite_records_dominate_all_replacements(  # noqa: PLR0917
 ):
     """The divergence of any two records in the plane, the second of a class that is sampled more
     rarely, is at most that of 1 and -1 on a line. Both by sums over a fine grid."""
-    axis = np.linspace(-1 - 8 * sigma, 1 + 8 * sigma, 500)
-    x, y = axis[:, None], axis[None, :]
-    area = (axis[1] - axis[0]) ** 2 / (2 * math.pi * sigma**2)
-
-    def bell(a, b):
-        return area * np.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * sigma**2))
-
-    def divergence(p, r):
-        return float(np.maximum(p - math.exp(e) * r, 0).sum())
-
-    first = (1 - q) * bell(0, 0) + q * bell(one, 0)
-    rarer = q * thinner
-    moved = bell(other * math.cos(angle), other * math.sin(angle))
-    second = (1 - rarer) * bell(0, 0) + rarer * moved
-    worst = divergence(
-        (1 - q) * bell(0, 0) + q * bell(1, 0), (1 - q) * bell(0, 0) + q * bell(-1, 0)
+    first, second = in_the_plane(
+        sigma, (q, one, 0.0), (q * thinner, other * math.cos(angle), other * math.sin(angle))
     )
-    assert divergence(first, second) <= worst + 1e-9
-    assert divergence(second, first) <= worst + 1e-9
+    worst = divergence(e, *in_the_plane(sigma, (q, 1.0, 0.0), (q, -1.0, 0.0)))
+    assert divergence(e, first, second) <= worst + 1e-9
+    assert divergence(e, second, first) <= worst + 1e-9
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -139,26 +144,15 @@ def test_no_pair_of_records_in_a_ball_exceeds_the_accountants_delta(  # noqa: PL
     """An attacker's choice: the results with each record and with neither anywhere in a ball of
     diameter 1. Integrated in the plane, against delta at positive epsilons and against the mirrored
     profile at negative ones."""
-    axis = np.linspace(-1 - 8 * sigma, 1 + 8 * sigma, 500)
-    x, y = axis[:, None], axis[None, :]
-    area = (axis[1] - axis[0]) ** 2 / (2 * math.pi * sigma**2)
-
-    def bell(a, b):
-        return area * np.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * sigma**2))
-
-    def divergence(p, r):
-        return float(np.maximum(p - math.exp(e) * r, 0).sum())
-
-    first = (1 - q) * bell(0, 0) + q * bell(one, 0)
-    rarer = q * thinner
-    moved = bell(other * math.cos(angle), other * math.sin(angle))
-    second = (1 - rarer) * bell(0, 0) + rarer * moved
+    first, second = in_the_plane(
+        sigma, (q, one, 0.0), (q * thinner, other * math.cos(angle), other * math.sin(angle))
+    )
     event = poisson(q, gaussian_in_ball(sigma))
     worst = delta(event, abs(e), "replace_one")
     if e < 0:
         worst = -math.expm1(e) + math.exp(e) * worst
     for pair in ((first, second), (second, first)):
-        assert divergence(*pair) <= worst + 1e-6
+        assert divergence(e, *pair) <= worst + 1e-6
 
 
 def test_an_attacker_who_adds_and_removes_in_turn_stays_below_the_bound():
