@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
@@ -14,6 +15,7 @@ import click
 import fedsynth
 
 WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+Words = tuple[str, ...]
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -91,10 +93,6 @@ def _exit(module: str, words: Sequence[str], function: str = "main") -> None:
         os._exit(code)
 
 
-def _words() -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.argument("words", nargs=-1, type=click.UNPROCESSED)
-
-
 def _with_scenario(words: Sequence[str]) -> list[str]:
     """`run NAME ...` as `scenario=NAME ...`."""
     if words and "=" not in words[0] and not words[0].startswith("-"):
@@ -102,16 +100,25 @@ def _with_scenario(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def _help_asked(words: Sequence[str]) -> bool:
-    if {"-h", "--help"} & set(words):
-        click.echo(click.get_current_context().get_help())
-        return True
-    return False
+def _command(name: str | None = None) -> Callable[[Callable[[Words], None]], click.Command]:
+    """Make a command of a function of the words after its name; `--help` prints its docstring."""
+
+    def decorate(function: Callable[[Words], None]) -> click.Command:
+        @functools.wraps(function)
+        def call(words: Words) -> None:
+            if {"-h", "--help"} & set(words):
+                click.echo(click.get_current_context().get_help())
+            else:
+                function(words)
+
+        argument = click.argument("words", nargs=-1, type=click.UNPROCESSED)
+        return app.command(name, context_settings=WORDS)(argument(call))
+
+    return decorate
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def run(words: tuple[str, ...]) -> None:
+@_command()
+def run(words: Words) -> None:
     """Run a scenario.
 
     \b
@@ -120,13 +127,11 @@ def run(words: tuple[str, ...]) -> None:
     A comma makes a list, and lists make a grid: `fedsynth run split_mnist method=psg,dp_sgd
     epsilon=1,10 seed=0,1,2`. `fedsynth help keys` explains every key.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.run", _with_scenario(words))
+    _exit("fedsynth.cli.run", _with_scenario(words))
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def plan(words: tuple[str, ...]) -> None:
+@_command()
+def plan(words: Words) -> None:
     """Print what a run would do and cost.
 
     \b
@@ -134,13 +139,11 @@ def plan(words: tuple[str, ...]) -> None:
 
     Reads no data: every party's sampling rate, steps, noise, epsilon, bytes and time.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.run", ["--plan", *_with_scenario(words)])
+    _exit("fedsynth.cli.run", ["--plan", *_with_scenario(words)])
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def resume(words: tuple[str, ...]) -> None:
+@_command()
+def resume(words: Words) -> None:
     """Continue an interrupted run.
 
     \b
@@ -148,15 +151,13 @@ def resume(words: tuple[str, ...]) -> None:
 
     The result is that of an uninterrupted run. Only keys that change no result may be given.
     """
-    if not _help_asked(words):
-        if not words or "=" in words[0] or words[0].startswith("-"):
-            raise _Wrong("name the run directory to continue: fedsynth resume DIR.")
-        _exit("fedsynth.cli.run", ["--resume", words[0], *words[1:]])
+    if not words or "=" in words[0] or words[0].startswith("-"):
+        raise _Wrong("name the run directory to continue: fedsynth resume DIR.")
+    _exit("fedsynth.cli.run", ["--resume", words[0], *words[1:]])
 
 
-@app.command("list", context_settings=WORDS)
-@_words()
-def list_(words: tuple[str, ...]) -> None:
+@_command("list")
+def list_(words: Words) -> None:
     """List scenarios, methods, data sets and partitioners.
 
     \b
@@ -164,13 +165,11 @@ def list_(words: tuple[str, ...]) -> None:
 
     KIND shows one of them: scenarios, methods, data or partitions.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.listing", words, "print_catalogue")
+    _exit("fedsynth.cli.listing", words, "print_catalogue")
 
 
-@app.command("help", context_settings=WORDS)
-@_words()
-def help_(words: tuple[str, ...]) -> None:
+@_command("help")
+def help_(words: Words) -> None:
     """Explain a topic.
 
     \b
@@ -178,18 +177,15 @@ def help_(words: tuple[str, ...]) -> None:
 
     TOPIC is a method, a key, run, scenario, evaluation, or keys for all of them.
     """
-    if {"-h", "--help"} & set(words):
-        click.echo(click.get_current_context().get_help())
-    elif not words:
+    if not words:
         context = click.get_current_context()
         click.echo((context.parent or context).get_help())
     else:
         _exit("fedsynth.cli.listing", words, "print_topic")
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def study(words: tuple[str, ...]) -> None:
+@_command()
+def study(words: Words) -> None:
     """Run one scenario on several data sets.
 
     \b
@@ -197,13 +193,11 @@ def study(words: tuple[str, ...]) -> None:
 
     Writes one table with the spread over draws of noise and over classifiers.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.study", words)
+    _exit("fedsynth.cli.study", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def evaluate(words: tuple[str, ...]) -> None:
+@_command()
+def evaluate(words: Words) -> None:
     """Evaluate releases by another protocol or other classifiers.
 
     \b
@@ -212,26 +206,22 @@ def evaluate(words: tuple[str, ...]) -> None:
 
     Trains classifiers on what was released: no noise is drawn and no budget is spent.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.evaluate", words)
+    _exit("fedsynth.cli.evaluate", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def reproduce(words: tuple[str, ...]) -> None:
+@_command()
+def reproduce(words: Words) -> None:
     """Reproduce a printed table of one of the five papers.
 
     \b
     fedsynth reproduce RECIPE [cells=RUN,RUN] [preset=published|reduced] [--plan]
     fedsynth reproduce --list
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.reproduce", words)
+    _exit("fedsynth.cli.reproduce", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def verify(words: tuple[str, ...]) -> None:
+@_command()
+def verify(words: Words) -> None:
     """Check a release, a run or a ledger without trusting it.
 
     \b
@@ -242,13 +232,11 @@ def verify(words: tuple[str, ...]) -> None:
     Checks every hash and signature and computes every epsilon again, by two accountants. Keys of
     parties that you know from elsewhere show who signed.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.verify", words)
+    _exit("fedsynth.cli.verify", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def ledger(words: tuple[str, ...]) -> None:
+@_command()
+def ledger(words: Words) -> None:
     """Show, check, export or close a party's ledger.
 
     \b
@@ -258,13 +246,11 @@ def ledger(words: tuple[str, ...]) -> None:
     head and says what it cannot see; `export` writes a copy for others as JSON; `close` destroys
     the noise key, so that no earlier request can be repeated.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.ledger", words)
+    _exit("fedsynth.cli.ledger", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def budget(words: tuple[str, ...]) -> None:
+@_command()
+def budget(words: Words) -> None:
     """Show what a party has spent.
 
     \b
@@ -273,13 +259,11 @@ def budget(words: tuple[str, ...]) -> None:
     DIR is the folder of a party's party.yaml: its jobs, what they cost together and what is left of
     its lifetime budget. Or a run directory: what all its jobs together would have cost each party.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.budget", words)
+    _exit("fedsynth.cli.budget", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def audit(words: tuple[str, ...]) -> None:
+@_command()
+def audit(words: Words) -> None:
     """Attack a mechanism or a method and bound its epsilon from below.
 
     \b
@@ -289,13 +273,11 @@ def audit(words: tuple[str, ...]) -> None:
     break= makes a deliberate error, in this command only: no_noise, half_noise, no_clip,
     fixed_seed, biased_sampling, wrong_denominator or float32.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.audit", words)
+    _exit("fedsynth.cli.audit", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def compare(words: tuple[str, ...]) -> None:
+@_command()
+def compare(words: Words) -> None:
     """Compare runs with the published numbers.
 
     \b
@@ -303,27 +285,23 @@ def compare(words: tuple[str, ...]) -> None:
 
     Every line says in what our setting differs from the published one.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.report.paper_comparison.table", words)
+    _exit("fedsynth.report.paper_comparison.table", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def table(words: tuple[str, ...]) -> None:
+@_command()
+def table(words: Words) -> None:
     """Print the results of runs as Markdown.
 
     \b
     fedsynth table RUN [RUN ...]
     """
-    if not _help_asked(words):
-        if not words:
-            raise _Wrong("name at least one run directory: fedsynth table RUN.")
-        _exit("fedsynth.cli.markdown_table", words)
+    if not words:
+        raise _Wrong("name at least one run directory: fedsynth table RUN.")
+    _exit("fedsynth.cli.markdown_table", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def fetch(words: tuple[str, ...]) -> None:
+@_command()
+def fetch(words: Words) -> None:
     """Fetch and verify data sets, or write the template of a schema.
 
     \b
@@ -333,17 +311,14 @@ def fetch(words: tuple[str, ...]) -> None:
     The template has the columns of a table of yours, for you to state ranges and categories; it
     says what was looked at.
     """
-    if _help_asked(words):
-        return
     if words and words[0] == "schema":
         _exit("fedsynth.cli.schema", words[1:])
     else:
         _exit("fedsynth.data.fetch.fetch", words)
 
 
-@app.command(context_settings=WORDS)
-@_words()
-def nodes(words: tuple[str, ...]) -> None:
+@_command()
+def nodes(words: Words) -> None:
     """Work with real Flower nodes.
 
     \b
@@ -353,8 +328,7 @@ def nodes(words: tuple[str, ...]) -> None:
     `rehearse` runs a job on nodes of this machine, each with the policy of a simulated party or the
     one that `--policy PARTY.YAML` names.
     """
-    if not _help_asked(words):
-        _exit("fedsynth.cli.nodes", words)
+    _exit("fedsynth.cli.nodes", words)
 
 
 @app.command()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsynth.cli.run import print_plan
-from fedsynth.cli.study import in_a_process
-from fedsynth.core.errors import UserError, exit_code, unknown
+from fedsynth.cli.study import exit_code_of, in_a_process
+from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.text import markdown_table
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.report.paper_comparison.matching import Measured
@@ -255,39 +255,32 @@ def _print_plans(work: Reproduction, runs: Sequence[RecipeRun]) -> None:
             print(f"{run.name}: fedsynth evaluate {run.of} {shlex.join(run.evaluate)}")
 
 
-def _reproduce(words: Sequence[str]) -> None:
+def _reproduce(words: Sequence[str]) -> int:
     names, values, flags = _sorted(words)
     out = Path(values.get("out") or "results/papers")
     if "--list" in flags:
         print(listing(out))
-        return
+        return 0
     if "--coverage" in flags:
         for each in all_recipes():
             write_table(out, each)
         print(write_coverage(out))
-        return
+        return 0
     work, runs = _chosen(names, values)
     if "--plan" in flags:
         _print_plans(work, runs)
-        return
+        return 0
     failed = work.execute(runs, _start)
     write_coverage(out)
     print(f"page: {table_folder(out, work.recipe) / 'README.md'}")
     if failed:
         raise UserError(f"these runs failed: {', '.join(failed)}; the same command continues.")
+    return 0
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; exit code 2 after an error of the user."""
-    arguments = list(sys.argv[1:] if words is None else words)
-    if {"-h", "--help"} & set(arguments):
-        print(USAGE)
-        return 0
-    try:
-        return exit_code(lambda: _reproduce(arguments))
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues.", file=sys.stderr)
-        return 130
+    return exit_code_of(words, USAGE, _reproduce)
 
 
 if __name__ == "__main__":

@@ -210,25 +210,45 @@ def in_a_process(words: Sequence[str], module: str = "fedsynth.run") -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; exit codes as those of `fedsynth.run`."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+def exit_code_of(
+    words: Sequence[str] | None, usage: str, command: Callable[[list[str]], int]
+) -> int:
+    """Run a command of several runs that continues where it was interrupted.
+
+    Args:
+        words: Its words; None: those of this process.
+        usage: The text that `--help` prints.
+        command: Takes the words and returns the exit code.
+
+    Returns:
+        The command's exit code; 2 after an error of the user, 130 after an interruption.
+    """
+    words = list(sys.argv[1:] if words is None else words)
     if {"-h", "--help"} & set(words):
-        print(USAGE)
+        print(usage)
         return 0
     try:
-        study = Study.parse(words)
-        if "--plan" in study.flags:
-            for name in study.data:
-                print_plan(study.config(name))
-            return 0
-        return study.run(in_a_process)
+        return command(words)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on.", file=sys.stderr)
+        print("interrupted; the same command continues.", file=sys.stderr)
         return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit codes as those of `fedsynth.run`."""
+    return exit_code_of(arguments, USAGE, _study)
+
+
+def _study(words: list[str]) -> int:
+    study = Study.parse(words)
+    if "--plan" in study.flags:
+        for name in study.data:
+            print_plan(study.config(name))
+        return 0
+    return study.run(in_a_process)
 
 
 if __name__ == "__main__":

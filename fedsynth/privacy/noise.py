@@ -28,12 +28,11 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from filelock import FileLock
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.poisson_sampling import poisson_sample
 from fedsynth.privacy.rounded_gaussian import rounded_gaussian
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.files import atomic_write, read_or_create
 
 FROM_SYSTEM = "operating system entropy"
 KEY_FILE = "noise.key"  # in the folder of its owner
@@ -122,17 +121,16 @@ class NoiseKey:
             return NoiseKey.from_seed(noise_seed, owner)
         path = folder / KEY_FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                with FileLock(f"{path}.lock"):  # of processes that race, the first one wins
-                    if not path.exists():
-                        atomic_write(path, os.urandom(32), mode=0o600)
-            secret = path.read_bytes()
+            secret = read_or_create(path, _create)
         except OSError as error:
             raise UserError(f"cannot keep the noise key in {folder}: {error.strerror}.") from error
         if len(secret) != 32:
             raise UserError(f"the noise key {path} is damaged ({len(secret)} bytes, not 32).")
         return NoiseKey(secret, FROM_SYSTEM)
+
+
+def _create(path: Path) -> None:
+    atomic_write(path, os.urandom(32), mode=0o600)
 
 
 def destroy_key(folder: Path) -> None:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from filelock import FileLock
 
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.ledger_head import HEAD, HeadFile
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.files import atomic_write, read_or_create
 
 KEY_FILE = "party.key"
 SECRET_BYTES = 32
@@ -73,12 +72,7 @@ class PartyKey:
             return PartyKey(hashlib.sha256(text.encode()).digest())
         path = folder / KEY_FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                with FileLock(f"{path}.lock"):  # of processes that race, the first one wins
-                    if not path.exists():
-                        _create(path)
-            secret = path.read_bytes()
+            secret = read_or_create(path, _create)
         except OSError as error:
             raise UserError(
                 f"cannot keep the party's key in {folder}: {error.strerror}."

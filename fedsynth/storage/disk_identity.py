@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from fedsynth.core.errors import UserError
-from fedsynth.storage.files import atomic_write, disk_errors
+from fedsynth.storage.files import atomic_write, disk_errors, read_or_create
 
 IDENTITY = ".disk"
 _TOKEN = ".probe-"
@@ -32,12 +30,11 @@ def disk_identity(folder: Path) -> str:
     """
     path = folder / IDENTITY
     with disk_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with FileLock(f"{path}.lock"):  # of processes that race, the first one wins
-                if not path.exists():
-                    atomic_write(path, secrets.token_hex(_BYTES).encode())
-        return path.read_text(encoding="utf-8")
+        return read_or_create(path, _create).decode()
+
+
+def _create(path: Path) -> None:
+    atomic_write(path, secrets.token_hex(_BYTES).encode())
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock
 
 from fedsynth.core.errors import UserError
 
@@ -88,6 +90,24 @@ def write_file(path: Path, data: bytes) -> Path:
         make_directories(path.parent)
         atomic_write(path, data)
     return path
+
+
+def read_or_create(path: Path, create: Callable[[Path], None]) -> bytes:
+    """The content of a file that is made on the first use, with its folder.
+
+    Args:
+        path: The file.
+        create: Writes the file; of processes that race, the first one does.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                create(path)
+    return path.read_bytes()
 
 
 def durable_append(path: Path, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,3 +106,17 @@ def test_a_file_is_written_with_the_folders_it_needs(tmp_path):
     assert path.read_bytes() == b"text"
     with pytest.raises(UserError, match="a file is where a directory should be"):
         files.write_file(path / "c", b"")
+
+
+def test_of_many_who_need_a_file_one_makes_it(tmp_path):
+    made = []
+
+    def create(path):
+        made.append(path)
+        path.write_bytes(str(len(made)).encode())
+
+    path = tmp_path / "new" / "key"
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: files.read_or_create(path, create), range(16)))
+    assert found == [b"1"] * 16
+    assert made == [path]

@@ -21,21 +21,20 @@ from fedsynth.core.enums import NoisePlacement
 from fedsynth.core.messages import Arrays, Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
-from fedsynth.core.types import Budget, DatasetInfo, Stage
+from fedsynth.core.types import Budget, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.noise_placement import (
     NoisePlacementConfig,
     aggregate_parties,
     with_noise_placement,
 )
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.sketch_teach.class_model import MAX_DIRECTIONS
-from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig, unfit
+from fedsynth.methods.sketch_teach.config import ReleaseParameters, SketchTeachConfig
 from fedsynth.methods.sketch_teach.linear_teacher import FeatureMap, gradient_factors
 from fedsynth.methods.sketch_teach.queries import QUERIES, Query
 from fedsynth.methods.sketch_teach.sketch_teach import (
-    LAPTOP,
-    SMOKE,
+    SketchTeachMethod,
     feature_cost,
     release_event,
     rows_and_indices,
@@ -62,20 +61,11 @@ class SketchTeachJointConfig(SketchTeachConfig, NoisePlacementConfig):
     """The settings of sketch_teach, and where the noise is added."""
 
 
-class SketchTeachJoint(Method[SketchTeachJointConfig]):
+class SketchTeachJoint(SketchTeachMethod[SketchTeachJointConfig]):
     """3 or 4 + T rounds with all parties of a stage, for one set of images."""
 
     name = "sketch_teach_joint"
     summary = "sketch_teach as a conversation: one sketch and one teacher from all parties' sums"
-    source = "this project"
-    paper_convention = "pld"
-    presets = {"smoke": SMOKE, "laptop": LAPTOP}
-
-    def unfit(self, data: DatasetInfo) -> str:
-        return super().unfit(data) or unfit(data)
-
-    def inherits(self, cfg: SketchTeachJointConfig) -> bool:
-        return cfg.negatives > 0
 
     @staticmethod
     def _parameters(cfg: SketchTeachJointConfig, stage: Stage, budget: Budget) -> ReleaseParameters:

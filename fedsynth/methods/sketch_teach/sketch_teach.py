@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import TypeVar
 
 import torch
 from dp_accounting import DpEvent
@@ -51,13 +52,12 @@ SMOKE = {"spc": 100, "pool": 200, "pool_steps": 60, "steps": 15, "scattering": F
 LAPTOP = {"spc": 1000, "pool": 1000, "pool_steps": 400}
 
 
-class SketchTeach(Method[SketchTeachConfig]):
-    """A one-shot release: a party sketches, fits features, trains a teacher and labels a set."""
+K = TypeVar("K", bound=SketchTeachConfig)
 
-    name = "sketch_teach"
-    summary = (
-        "A noised sketch of each class, and a private teacher that labels images drawn from it"
-    )
+
+class SketchTeachMethod(Method[K]):
+    """What both forms of the method state of themselves."""
+
     source = "this project"
     paper_convention = "pld"
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
@@ -65,8 +65,17 @@ class SketchTeach(Method[SketchTeachConfig]):
     def unfit(self, data: DatasetInfo) -> str:
         return super().unfit(data) or unfit(data)
 
-    def inherits(self, cfg: SketchTeachConfig) -> bool:
+    def inherits(self, cfg: K) -> bool:
         return cfg.negatives > 0
+
+
+class SketchTeach(SketchTeachMethod[SketchTeachConfig]):
+    """A one-shot release: a party sketches, fits features, trains a teacher and labels a set."""
+
+    name = "sketch_teach"
+    summary = (
+        "A noised sketch of each class, and a private teacher that labels images drawn from it"
+    )
 
     def plan(self, cfg: SketchTeachConfig, stage: Stage, budget: Budget) -> Plan:
         parties = tuple(self._party_plan(cfg, stage, info, budget) for info in stage.parties)
