@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pretend_device import pretended_gpu
 from torch import Tensor, nn
 
 from fedsynth.core.errors import UserError
@@ -323,3 +324,29 @@ def test_clip_rows_bounds_every_row(values: list[list[float]], bound: float) -> 
         else:
             factor = min(1.0, bound / float(row.norm()))
             assert torch.allclose(result, row * factor, rtol=1e-5, atol=1e-30)
+
+
+def test_a_gpu_clips_as_the_cpu_and_is_asked_nothing() -> None:
+    """Where it differs, on rows whose factor float32 cannot hold in full, it adds nothing."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(8, 5, generator=generator) * 3
+    rows[1, 2], rows[2, 0], rows[3] = float("nan"), float("inf"), 0.0
+    rows[4] = torch.tensor([3e38, -3e38, 1.0, 0.0, 3e38])
+    net = make_convnet(2, (1, 8, 8), 3, "gpu")
+    images, labels = torch.randn(9, 1, 8, 8, generator=generator), torch.arange(9) % 3
+    images[5] = float("nan")
+    expected, sums = clip_rows(rows, 0.5), clipped_gradient_sum(net, images, labels, clip=0.1)
+    with pretended_gpu() as gpu:
+        clipped = clip_rows(rows.to("cuda"), 0.5)
+        tiny = clip_rows(rows.to("cuda"), 1e-6)
+        there = net.to("cuda"), images.to("cuda"), labels.to("cuda")
+        found = clipped_gradient_sum(*there, clip=0.1)
+        assert gpu.operations
+        assert not gpu.syncs
+    assert float(row_norms(clipped).max()) <= 0.5
+    assert float(row_norms(tiny).max()) <= 1e-6
+    assert not tiny[4].any()
+    usual = [0, 1, 2, 3, 5, 6, 7]
+    assert torch.equal(clipped[usual], expected[usual])
+    for one, other in zip(found, sums, strict=True):
+        torch.testing.assert_close(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pretend_device import pretended_gpu
 
 from fedsynth.privacy.outer_products import clipped_outer_sum
 
@@ -40,3 +41,18 @@ def test_no_row_among_many_exceeds_the_bound_and_none_that_is_not_finite_counts(
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+def test_a_gpu_sums_as_the_cpu_and_is_asked_nothing() -> None:
+    """Pairs that are not finite, and empty ones, contribute zero there too."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(7, n, generator=generator) for n in (3, 4))
+    left[1, 0], right[2, 1], right[3], left[4, 0] = float("nan"), float("inf"), 0.0, 3e38
+    right[4] = 3e38
+    expected = clipped_outer_sum(left, right, 0.5)
+    with pretended_gpu() as gpu:
+        found = clipped_outer_sum(left.to("cuda"), right.to("cuda"), 0.5)
+        assert gpu.operations
+        assert not gpu.syncs
+    assert torch.isfinite(expected).all()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
