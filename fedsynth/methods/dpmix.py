@@ -26,7 +26,7 @@ from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.class_indices import argmax_covering_classes
 from fedsynth.methods.common.one_shot import OneShotMethod
-from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
+from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.privacy.mechanisms.sums import RecordSum
 
@@ -48,10 +48,6 @@ class DPMixConfig:
         """The number of mixtures that a party releases."""
         return self.spc * len(info.class_counts)
 
-    def sampling_rate(self, info: PartyInfo) -> float:
-        """The probability that a record enters a mixture."""
-        return min(1.0, self.group / info.records)
-
 
 class DPMix(OneShotMethod[DPMixConfig]):
     """A party releases its mixtures."""
@@ -71,7 +67,7 @@ class DPMix(OneShotMethod[DPMixConfig]):
         return sampled_party_plan(
             info,
             budget,
-            sampling_rate=cfg.sampling_rate(info),
+            sampling_rate=record_rate(cfg.group, info),
             steps=mixtures,
             noise=cfg.noise,
             bytes_up=mixtures * (4 * (math.prod(stage.data.shape) + stage.data.classes) + 8),

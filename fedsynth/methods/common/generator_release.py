@@ -42,6 +42,8 @@ C = TypeVar("C", bound=DrawConfig)
 class GeneratorRelease(Method[C]):
     """One request per stage, and one generator per party."""
 
+    paper_convention = "rdp_classic"  # of the authors of all GANs that are released like this
+
     @abstractmethod
     def network(self, cfg: C, plan: Plan, party: int, *key: object) -> nn.Module:
         """A party's fresh generator: from latent vectors and class indices of the classes that the

@@ -71,6 +71,11 @@ def step_event(party_plan: PartyPlan) -> DpEvent:
     return steps
 
 
+def record_rate(expected: int, info: PartyInfo) -> float:
+    """The sampling rate at which `expected` of a party's records are expected in a sample, or 1."""
+    return min(1.0, expected / info.records)
+
+
 def class_rates(group: int, info: PartyInfo) -> dict[int, float]:
     """The sampling rate of every class of a party, ascending: `group` records expected per class.
 

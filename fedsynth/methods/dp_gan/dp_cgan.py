@@ -37,7 +37,7 @@ from fedsynth.methods.common.generator_release import (
     held_classes,
     uniform_inputs,
 )
-from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
+from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.clipping import clipped_gradient_sum
@@ -74,10 +74,6 @@ class DPCGANConfig:
         6000, "images per class drawn from the generators", at_least=1, at_most=1_000_000
     )
 
-    def sampling_rate(self, info: PartyInfo) -> float:
-        """The probability that a record enters a batch."""
-        return min(1.0, self.batch / info.records)
-
     def discriminator_learning_rate(self, step: int) -> float:
         """The discriminator's learning rate in a step."""
         fraction = min(1.0, step / DECAY_STEPS)
@@ -95,7 +91,6 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
     name = "dp_cgan"
     summary = "A conditional GAN with a discriminator trained with DP-SGD"
     source = "Torkzadehmahani et al. 2019, DP-CGAN"
-    paper_convention = "rdp_classic"
     presets = {
         "smoke": {"steps": 300, "spc": 200},
         "laptop": {"steps": 5000, "label_scale": 10.0, "spc": 1000},
@@ -106,7 +101,7 @@ class DPCGAN(GeneratorRelease[DPCGANConfig]):
             sampled_party_plan(
                 info,
                 budget,
-                sampling_rate=cfg.sampling_rate(info),
+                sampling_rate=record_rate(cfg.batch, info),
                 steps=cfg.steps,
                 noise=cfg.noise,
                 bytes_up=4 * _weights(cfg, stage, info),

@@ -89,7 +89,6 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
     name = "dp_gan"
     summary = "One Wasserstein GAN per class, its critic trained with DP-SGD"
     source = "Xie et al. 2018, DP-GAN, as in DP-MERF's comparison"
-    paper_convention = "rdp_classic"
     paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"hidden": 128, "epochs": 1, "spc": 200, "learning_rate": 1e-3},

@@ -171,7 +171,6 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
     name = "pate_gan"
     summary = "A GAN whose student discriminator learns from its teachers' noised votes"
     source = "after Yoon et al. 2019, PATE-GAN"
-    paper_convention = "rdp_classic"
     paper_relation = Relation.REPLACE_ONE
     presets = {
         "smoke": {"teachers": 100, "rounds": 40, "spc": 200},

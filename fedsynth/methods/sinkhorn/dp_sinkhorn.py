@@ -32,7 +32,7 @@ from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Sta
 from fedsynth.data.records import class_indices
 from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
-from fedsynth.methods.common.poisson_plan import sampled_party_plan, step_event
+from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.sinkhorn.transport import PointCloud, transport_gradient
 from fedsynth.nn.gan.common import make_generator
@@ -75,10 +75,6 @@ class DPSinkhornConfig:
         """The number of images of a step besides those whose gradient is private."""
         return int(self.debiased * self.images)
 
-    def sampling_rate(self, info: PartyInfo) -> float:
-        """The probability that a record enters a sample."""
-        return min(1.0, self.batch / info.records)
-
 
 class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
     """The party trains a generator by itself and releases its images."""
@@ -103,7 +99,7 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
         return sampled_party_plan(
             info,
             budget,
-            sampling_rate=cfg.sampling_rate(info),
+            sampling_rate=record_rate(cfg.batch, info),
             steps=cfg.steps,
             noise=cfg.noise,
             event=gaussian_in_ball,

@@ -116,26 +116,26 @@ _ZEROS = Shape(lambda bright: bright.expand(-1, MANY) * (0.999 / math.sqrt(MANY)
 _ALONE = Shape(lambda bright: (2 * bright - 1) * LARGE, 1, SAMPLED)
 
 
-def _class_sums(shape: Shape, noise: float, private: PartyData) -> Built:
-    made = ClassSums(
-        contribution=lambda pixels, _: shape.row(_bright(pixels)),
-        width=shape.width,
-        clip=1.0,
-        noise_multiplier=noise,
-        sampling_rates={0: shape.sampling_rate, 1: shape.sampling_rate},
-    )
-    return made, private
+def _clipped_sum(
+    make: Callable[..., Mechanism[Any, Any]], rates: Callable[[float], Mapping[str, Any]]
+) -> Builder:
+    """A sum of clipped rows, made by `make` with what `rates` says of the sampling rate."""
+
+    def build(shape: Shape, noise: float, private: PartyData) -> Built:
+        made = make(
+            contribution=lambda pixels, _: shape.row(_bright(pixels)),
+            width=shape.width,
+            clip=1.0,
+            noise_multiplier=noise,
+            **rates(shape.sampling_rate),
+        )
+        return made, private
+
+    return build
 
 
-def _record_sum(shape: Shape, noise: float, private: PartyData) -> Built:
-    made = RecordSum(
-        contribution=lambda pixels, _: shape.row(_bright(pixels)),
-        width=shape.width,
-        clip=1.0,
-        noise_multiplier=noise,
-        sampling_rate=shape.sampling_rate,
-    )
-    return made, private
+_class_sums = _clipped_sum(ClassSums, lambda rate: {"sampling_rates": {0: rate, 1: rate}})
+_record_sum = _clipped_sum(RecordSum, lambda rate: {"sampling_rate": rate})
 
 
 def _gradients(sparsification: Sparsification | None) -> Builder:

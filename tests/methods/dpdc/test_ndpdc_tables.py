@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from naive import clipped_rows
+from naive_matching import match_both
 
 from fedsynth.core.randomness import default_seed
 from fedsynth.core.settings import build
@@ -31,18 +32,18 @@ def naive_layer(number: int) -> torch.nn.Linear:
 def test_matching_is_the_naive_loop(bound):
     """By autograd, without augmentation: || scale_c sum clip(f(x)) - target_c ||^2, each step."""
     condensed = CondensedImages(CFG, TABLE, CLASSES, KEY)
-    rows = condensed.images.clone().requires_grad_()
-    optimiser = torch.optim.SGD([rows], CFG.image_learning_rate, momentum=CFG.image_momentum)
-    scale = torch.tensor([2.0, 0.5])
-    for number in range(5):
-        target = torch.randn((2, CFG.linear), generator=torch.Generator().manual_seed(number))
+
+    def loss(number, rows, target, scale):
         features = clipped_rows(naive_layer(number)(rows.flatten(1)), bound)
         sums = features.view(2, CFG.spc, -1).sum(1)
-        optimiser.zero_grad()
-        (((scale[:, None] * sums) - target) ** 2).sum().backward()
-        optimiser.step()
-        condensed.match(condensed.step(number), target, scale, bound)
-    torch.testing.assert_close(condensed.images, rows.detach(), rtol=1e-4, atol=1e-5)
+        return ((scale[:, None] * sums - target) ** 2).sum()
+
+    targets = [
+        torch.randn((2, CFG.linear), generator=torch.Generator().manual_seed(number))
+        for number in range(5)
+    ]
+    rows = match_both(condensed, CFG, targets, bound, loss)
+    torch.testing.assert_close(condensed.images, rows, rtol=1e-4, atol=1e-5)
     assert condensed.width == CFG.linear
 
 

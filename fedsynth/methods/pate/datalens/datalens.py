@@ -28,7 +28,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import Relation, Unit
+from fedsynth.core.enums import Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
@@ -36,17 +36,16 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.noise_placement import aggregate_parties, with_noise_placement
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.compression import compress_votes, voted_direction
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import (
-    CONVENTION,
     DataLensParameters,
     low_signal_warning,
 )
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
-from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
+from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble, TeacherMethod
 from fedsynth.privacy.mechanisms.votes import VoteSums
 
 LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
@@ -56,16 +55,13 @@ SMOKE = {
 }  # fmt: skip
 
 
-class DataLens(Method[DataLensConfig]):
-    """As many rounds of votes as the budget covers."""
+class DataLens(TeacherMethod[DataLensConfig]):
+    """Votes with the signs of the largest coordinates of a gradient."""
 
     name = "datalens"
     summary = "A generator that follows the noised votes of thousands of small teachers"
     source = "Wang et al. 2021, DataLens"
-    paper_convention = CONVENTION
-    paper_relation = Relation.REPLACE_ONE
     units = (Unit.RECORD, Unit.USER)
-    keeps_state = True
     presets = {"smoke": SMOKE, "laptop": LAPTOP}
 
     def at_budget(

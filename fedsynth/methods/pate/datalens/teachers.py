@@ -18,28 +18,40 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import psutil
 import torch
 from torch import Tensor
 
+from fedsynth.core.enums import Relation
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Request
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
 from fedsynth.data.records import Records
+from fedsynth.methods.method import Method
 from fedsynth.methods.pate.datalens.config import EnsembleConfig
-from fedsynth.methods.pate.datalens.parameters import EnsembleParameters
+from fedsynth.methods.pate.datalens.parameters import CONVENTION, EnsembleParameters
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
 from fedsynth.nn.ensembles.strided_conv import windows
 from fedsynth.nn.ensembles.teacher import TeacherStack, adam_step
 from fedsynth.nn.ensembles.teacher_config import initial_parameters
 from fedsynth.privacy.mechanisms.votes import VoteCounts
 
+E = TypeVar("E", bound=EnsembleConfig)
 STACK = 8  # teachers per batched product
 
 # Turns gradients [teachers, images, d] into votes; also given the round and the first teacher.
 Compression = Callable[[Tensor, int, int], Tensor]
+
+
+class TeacherMethod(Method[E]):
+    """As many rounds of votes of a party's teachers as the budget covers."""
+
+    paper_convention = CONVENTION
+    paper_relation = Relation.REPLACE_ONE
+    keeps_state = True
 
 
 @dataclass(frozen=True)

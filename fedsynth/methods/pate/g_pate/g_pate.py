@@ -23,17 +23,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, Stage
 from fedsynth.data.records import Records
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import PartyContext, ServerContext
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
-from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
+from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble, TeacherMethod
 from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
 from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
 
@@ -43,15 +42,12 @@ LAPTOP = {
 }  # fmt: skip
 
 
-class GPate(Method[GPateConfig]):
-    """As many rounds of votes as the budget covers."""
+class GPate(TeacherMethod[GPateConfig]):
+    """Votes with a histogram of a gradient's projections."""
 
     name = "g_pate"
     summary = "A generator that follows its teachers' votes on projected gradients"
     source = "Long et al. 2021, G-PATE"
-    paper_convention = "rdp_classic_199"
-    paper_relation = Relation.REPLACE_ONE
-    keeps_state = True
     presets = {"smoke": {**LAPTOP, "teachers": 60, "rounds": 5, "spc": 200}, "laptop": LAPTOP}
 
     def plan(self, cfg: GPateConfig, stage: Stage, budget: Budget) -> Plan:
