@@ -50,7 +50,6 @@ COVERED_ELSEWHERE = {
     "engine/ray/engine.py": "test_two_nodes.py",
     "experiment/evaluate.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
-    "privacy/certificate/document.py": "privacy/certificate/test_check.py",
 }
 
 EXAMPLES = {
