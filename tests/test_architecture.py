@@ -48,7 +48,6 @@ COVERED_ELSEWHERE = {
     "api/launch.py": "cli/test_run.py",
     "engine/base.py": "engine/test_factory.py",
     "engine/ray/engine.py": "test_two_nodes.py",
-    "experiment/evaluate.py": "experiment/test_runner.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
 }
 
