@@ -45,7 +45,6 @@ CROSS_CUTTING = {
 }
 
 COVERED_ELSEWHERE = {
-    "api/launch.py": "cli/test_run.py",
     "engine/base.py": "engine/test_factory.py",
     "engine/ray/engine.py": "test_two_nodes.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
