@@ -27,6 +27,12 @@ def matrix_row(results: Sequence[EvalResult], stages: ClassStages) -> list[float
     return [fmean(accuracy_on(result, classes) for result in results) for classes in tested]
 
 
+def class_row(results: Sequence[EvalResult]) -> dict[int, float]:
+    """Accuracy on each class that was tested, mean over classifiers."""
+    tested = sorted(c for c, (_, count) in results[0].per_class.items() if count)
+    return {c: fmean(accuracy_on(result, [c]) for result in results) for c in tested}
+
+
 def accuracy_matrix(
     history: Sequence[Sequence[EvalResult]], stages: ClassStages
 ) -> list[list[float]]:
@@ -64,6 +70,7 @@ def stage_rows(results: Sequence[EvalResult], stages: ClassStages) -> dict[str, 
     rows |= {f"accuracy_net_{net}": value for net, value in enumerate(pooled)}
     row = matrix_row(results, stages)
     rows |= {f"accuracy_of_stage_{stage}": value for stage, value in enumerate(row, start=1)}
+    rows |= {f"accuracy_of_class_{c}": accuracy for c, accuracy in class_row(results).items()}
     for (protocol, name), same in kinds.items():
         rows[f"accuracy_{protocol}_{name}"] = fmean(r.accuracy for r in same)
     return rows | _calibrated(kinds) | _optimistic(results)

@@ -100,35 +100,41 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
     return figure
 
 
-def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """One panel per data set, one line per method, over epsilon; bars: deviation over draws.
+def accuracy_over_budgets(
+    rows: pd.DataFrame, theme: Theme = LIGHT, references: Mapping[str, float] | None = None
+) -> Figure | None:
+    """One panel per data set, one line per method, over epsilon; references are dashed lines.
 
-    `rows` are those of a study (`fedsynth.cli.study.table`). None with fewer than two budgets."""
+    `rows` are those of a study (`fedsynth.cli.study.table`), with deviations over draws as bars, or
+    have intervals from `low` to `high`. None with fewer than two budgets."""
     rows = rows[np.isfinite(rows["epsilon"])]
     if rows["epsilon"].nunique() < 2:
         return None
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     names = list(dict.fromkeys(rows["data"]))
-    styles = _styles(set(rows["method"]), set(), theme)
+    references = references or {}
+    styles = _styles(set(rows["method"]), set(references), theme)
     figure, panels = grid(len(names), min(len(names), PANELS_PER_ROW), (4.4, 3.4), theme)
-    for panel, name in zip(panels, names, strict=True):
-        panel_rows = rows[rows["data"] == name].sort_values("epsilon")
-        for method, style in styles.items():
+    for panel, data in zip(panels, names, strict=True):
+        panel_rows = rows[rows["data"] == data].sort_values("epsilon")
+        for name, accuracy in references.items():
+            panel.axhline(accuracy, label=f"{_plain(name)} (not private)", **styles[name])
+        for method in sorted(set(rows["method"])):
             line = panel_rows[panel_rows["method"] == method]
             panel.errorbar(
                 line["epsilon"],
                 line["accuracy"],
-                yerr=line["over_draws"].fillna(0.0),
+                yerr=_bars(line),
                 label=_plain(method),
                 capsize=3,
-                **style,
+                **styles[method],
             )
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(sorted(set(panel_rows["epsilon"]))))
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_text(x)))
-        panel.set_title(_plain(name), fontweight="bold")
+        panel.set_title(_plain(data), fontweight="bold")
         panel.set_xlabel("ε")
         panel.grid(color=theme.grid, linewidth=0.8)
         panel.set_axisbelow(True)
@@ -136,6 +142,16 @@ def accuracy_over_budgets(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | 
     if len(styles) > 1:
         panels[-1].legend(frameon=False, labelcolor=theme.text)
     return figure
+
+
+def _bars(line: pd.DataFrame) -> np.ndarray:
+    """Lengths of error bars below and above, zero where there are none."""
+    if "low" in line:
+        ends = [line["accuracy"] - line["low"], line["high"] - line["accuracy"]]
+    else:
+        ends = [line["over_draws"], line["over_draws"]]
+    bars: np.ndarray = np.nan_to_num(np.array(ends, dtype=float))
+    return bars
 
 
 def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:

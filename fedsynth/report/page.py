@@ -11,10 +11,12 @@ from pathlib import Path
 from fedsynth.report.elements import ReportContext, Section
 from fedsynth.report.rendering import render_page
 from fedsynth.report.report_data import ReportData
+from fedsynth.report.sections.classes import class_section
 from fedsynth.report.sections.classifiers import classifier_section
 from fedsynth.report.sections.costs import cost_section
 from fedsynth.report.sections.environment import environment_section, method_section
 from fedsynth.report.sections.finding import finding_section
+from fedsynth.report.sections.glossary import glossary_section
 from fedsynth.report.sections.images import image_section
 from fedsynth.report.sections.inversion import inversion_section
 from fedsynth.report.sections.paper_comparison import comparison_section
@@ -27,6 +29,7 @@ from fedsynth.storage.run_directory import REPORT, RunDirectory
 SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     finding_section,
     result_section,
+    class_section,
     classifier_section,
     comparison_section,
     inversion_section,
@@ -37,6 +40,7 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     cost_section,
     method_section,
     environment_section,
+    glossary_section,
 )
 
 

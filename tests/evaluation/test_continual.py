@@ -69,6 +69,10 @@ def test_against_counting(
             assert rows[f"accuracy_of_stage_{j + 1}"] == pytest.approx(total / len(results))
             assert matrix[s][j] == pytest.approx(total / len(results))
         assert f"accuracy_of_stage_{s + 2}" not in rows
+        for c, (_, tested) in results[0].per_class.items():
+            correct = sum(r.per_class[c][0] for r in results)
+            expected = correct / tested / len(results)
+            assert rows[f"accuracy_of_class_{c}"] == pytest.approx(expected)
         # pooled accuracy is the mean of the stages' accuracies weighted by their test images
         weights = [sum(results[0].per_class[c][1] for c in classes) for classes in stages[: s + 1]]
         weighted = sum(w * a for w, a in zip(weights, matrix[s], strict=True)) / sum(weights)

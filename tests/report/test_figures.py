@@ -98,3 +98,21 @@ def test_no_images_and_no_accuracy_mean_no_figure() -> None:
     assert images_by_method({}) is None
     assert accuracy_over_stages([]) is None
     assert accuracy_matrices(frame([])) is None
+
+
+def test_intervals_are_bars_and_references_dashed_lines() -> None:
+    table = rows(1, 10).drop(columns="over_draws")
+    table = table[table["data"] == "mnist"].assign(low=0.5, high=[0.9, 0.9, math.nan, math.nan])
+    figure = accuracy_over_budgets(table, references={"upper": 0.97})
+    assert figure is not None
+    (panel,) = figure.axes
+    assert panel.get_legend_handles_labels()[1] == ["upper (not private)", "a", "b"]
+    (line,) = [one for one in panel.lines if one.get_linestyle() == "--"]
+    assert set(line.get_ydata()) == {0.97}
+    (bars,) = panel.containers[0].lines[2]
+    assert [tuple(s[:, 1]) for s in bars.get_segments()] == [
+        pytest.approx((0.5, 0.9)),
+        pytest.approx((0.5, 0.9)),
+    ]
+    (half,) = panel.containers[1].lines[2]
+    assert [float(s[1, 1]) for s in half.get_segments()] == pytest.approx([0.61, 0.7])

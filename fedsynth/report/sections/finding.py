@@ -11,6 +11,7 @@ from fedsynth.report.finding import (
     uncertainties,
 )
 from fedsynth.report.summary import stages_of
+from fedsynth.report.surprises import surprises
 from fedsynth.storage.run_directory import FAILED, LOG, SERVER, RunDirectory
 
 MAX_NAMED = 6  # failed jobs
@@ -23,6 +24,7 @@ def finding_section(context: ReportContext) -> Section:
     content = {
         "finding": finding_sentences(results, data, len(stages_of(context.rows))),
         "failed": _failed(context.run),
+        "surprises": surprises(results, context.metrics, data),
         "privacy": privacy_sentences(data, context.metrics),
         "uncertain": uncertainties(results, data, config),
         "setting": data.setting,

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.experiment.progress import duration
 from fedsynth.report.elements import Picture, ReportContext, Section
-from fedsynth.report.figures import DARK, LIGHT, accuracy_matrices, accuracy_over_stages, render
+from fedsynth.report.estimates import final_results
+from fedsynth.report.figures import (
+    DARK,
+    LIGHT,
+    accuracy_matrices,
+    accuracy_over_budgets,
+    accuracy_over_stages,
+    render,
+)
 from fedsynth.report.summary import MeanStd, SummaryRow, stages_of, table_note
 
 MAX_CARDS = 4  # budgets with a card of their own
@@ -42,7 +52,8 @@ def result_section(context: ReportContext) -> Section:
         "lines": result_lines(rows, stages),
         "note": table_note(rows) if rows else "",
         "cards": _cards(rows, stages),
-        "figure": _figure(context),
+        "budgets": _budget_figure(context),
+        "figure": _figure(context) if len(stages) > 1 else None,
     }
     return Section("results", "Results", content)
 
@@ -92,6 +103,34 @@ def _cards(rows: Sequence[SummaryRow], stages: Sequence[int]) -> list[Card]:
     return cards
 
 
+def _budget_figure(context: ReportContext) -> Picture | None:
+    """Accuracy over epsilon with intervals, if a method was measured at several budgets."""
+    results = final_results(context.metrics)
+    private = [result for result in results if result.private]
+    if not private:
+        return None
+    rows = pd.DataFrame(
+        {
+            "data": context.data.dataset,
+            "method": result.method,
+            "epsilon": result.epsilon,
+            "accuracy": result.accuracy.mean,
+            "low": result.accuracy.low,
+            "high": result.accuracy.high,
+        }
+        for result in private
+    )
+    references = {r.method: r.accuracy.mean for r in results if not r.private}
+    light, dark = (accuracy_over_budgets(rows, theme, references) for theme in (LIGHT, DARK))
+    if light is None or dark is None:
+        return None
+    context.run.write_bytes("figures/accuracy_over_budgets.png", render(light, "png"))
+    alt = "Test accuracy after the last stage over epsilon. " + " ".join(
+        f"{r.method} at epsilon {epsilon_text(r.epsilon)}: {r.accuracy.text}." for r in results
+    )
+    return Picture(alt, render(light, "svg"), render(dark, "svg"))
+
+
 def _figure(context: ReportContext) -> Picture | None:
     """Accuracy over stages; also written to the run directory as PNG."""
     rows = context.rows
@@ -110,7 +149,9 @@ def _figure(context: ReportContext) -> Picture | None:
 
 
 def stage_section(context: ReportContext) -> Section | None:
-    """The accuracy matrices; also written to the run directory as PNG."""
+    """The accuracy matrices; also written as PNG. None for a single stage."""
+    if len(stages_of(context.rows)) < 2:
+        return None
     light, dark = (accuracy_matrices(context.metrics, theme) for theme in (LIGHT, DARK))
     if light is None or dark is None:
         return None

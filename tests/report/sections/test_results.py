@@ -76,3 +76,20 @@ def test_the_matrices_are_also_a_file(tmp_path: Path) -> None:
     assert section is not None
     assert len(Page(render_section(section)).all("img")) == 1
     assert (run.path / "figures/accuracy_matrices.png").is_file()
+
+
+def test_accuracy_over_budgets_is_shown_where_there_are_several(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    pictures = Page(render_section(result_section(context(run)))).all("img")
+    assert ["over epsilon" in (i["alt"] or "") for i in pictures] == [True, False]
+    assert "psg at epsilon 1: 90.0%. psg at epsilon 10: 90.0%. upper" in (pictures[0]["alt"] or "")
+    assert (run.path / "figures/accuracy_over_budgets.png").is_file()
+
+
+def test_one_stage_has_no_line_chart_and_no_matrix(tmp_path: Path) -> None:
+    rows = [Metric("psg", 1.0, 0, 1, "accuracy", 0.8)]
+    rows += [Metric("psg", 1.0, 0, 1, "accuracy_of_stage_1", 0.8)]
+    one = context(run_with(tmp_path / "run", rows))
+    assert Page(render_section(result_section(one))).all("img") == []
+    assert stage_section(one) is None
+    assert not (tmp_path / "run/figures").exists()
