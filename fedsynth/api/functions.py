@@ -12,9 +12,9 @@ import pandas as pd
 from fedsynth.api import launch
 from fedsynth.api.evaluation import EVALUATION_KEYS, evaluate_release, evaluate_run
 from fedsynth.api.keys import overrides_of, path_of, words_of
+from fedsynth.api.locate import find_release
 from fedsynth.api.released import ReleasedFile
 from fedsynth.api.run_result import RunResult
-from fedsynth.core.errors import UserError
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import resolve
@@ -22,7 +22,7 @@ from fedsynth.experiment.experiment import Experiment
 from fedsynth.report.report_data import published_event
 from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import MetricsFile
-from fedsynth.storage.run_directory import RunDirectory
+from fedsynth.storage.run_directory import CONFIG, RunDirectory
 
 
 def run(scenario: str = "split_mnist", *, quiet: bool = True, **keys: Any) -> RunResult:
@@ -140,14 +140,14 @@ def evaluate(
 
 
 def load(path: str | Path) -> RunResult | ReleasedFile:
-    """A run directory or a released file (`.npz`) as an object.
+    """A run directory, a released file (`.npz`) or an exported folder as an object.
+
+    Args:
+        path: The path; of a folder of releases the last stage is loaded, and `RUN/NAME` is the
+            release of that name in a run.
 
     Raises:
-        UserError: The path is neither.
+        UserError: There is no run and no release.
     """
     place = path_of(path, "path")
-    if place.is_dir():
-        return RunResult(place)
-    if not place.exists():
-        raise UserError(f"{place} does not exist: name a run directory or a released file.")
-    return ReleasedFile(place)
+    return RunResult(place) if (place / CONFIG).is_file() else find_release(place)

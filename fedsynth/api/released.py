@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from fedsynth.core.enums import DataKind
+from fedsynth.api.export.folder import export
+from fedsynth.api.export.source import columns_of, decoded
 from fedsynth.core.errors import UserError, nearest
 from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
 from fedsynth.core.types import Column
-from fedsynth.data.tables import decode_column
 from fedsynth.privacy import certificate as certificates
 from fedsynth.privacy.certificate.words import summary
 from fedsynth.storage.releases import CERTIFICATE_SUFFIX, RELEASES, unarchive
@@ -86,13 +85,7 @@ class ReleasedFile:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of a table, as the certificate states them; empty for images."""
-        data = self.certificate.body["schema"]["data"]
-        if data["kind"] != DataKind.TABLE:
-            return ()
-        return tuple(
-            Column(**{**column, "categories": tuple(column.get("categories", ()))})
-            for column in data["columns"]
-        )
+        return columns_of(self.certificate.body)
 
     def to_torch(self) -> TensorDataset:
         """A torch data set of (record, label); values as in `images`."""
@@ -116,6 +109,22 @@ class ReleasedFile:
             frame = pd.DataFrame(rows, columns=[f"pixel_{i}" for i in range(rows.shape[1])])
         return frame.assign(label=self.labels)
 
+    def export(self, path: str | Path, form: str) -> Path:
+        """Write the release into a new folder for other programs, with its card and certificate.
+
+        Args:
+            path: The folder; it must not exist.
+            form: `png-folder`, `csv`, `parquet`, `torch` or `hf`.
+
+        Returns:
+            The folder, for `fedsynth.load` and `fedsynth verify`.
+
+        Raises:
+            UserError: The form is unknown or cannot hold the release, the certificate is missing or
+                damaged, or the folder exists or cannot be written.
+        """
+        return export(self.path, Path(path), form)
+
     def _set(self) -> SyntheticSet:
         if isinstance(self.outcome, ReleasedModel):
             raise UserError(
@@ -138,20 +147,6 @@ class ReleasedFile:
     def _repr_html_(self) -> str:
         held = "a model" if self.is_model else f"{len(self.labels):,} records"
         return f"<p><b>{html.escape(self.name)}</b>: {held}<br>{html.escape(self._promises())}</p>"
-
-
-def decoded(columns: tuple[Column, ...], rows: torch.Tensor) -> pd.DataFrame:
-    """Encoded rows [n, columns, 1, 1] as a table of the columns' own values."""
-    frame = pd.DataFrame()
-    for index, column in enumerate(columns):
-        texts = decode_column(column, rows[:, index].flatten())
-        if column.categories:
-            frame[column.name] = pd.Categorical(texts, categories=list(column.categories))
-        else:
-            frame[column.name] = np.array(texts, dtype=np.float64).astype(
-                np.int64 if column.whole else np.float64
-            )
-    return frame
 
 
 class UnknownRelease(UserError, KeyError):
@@ -180,8 +175,10 @@ class Releases(Mapping[str, ReleasedFile]):
         if len(found) > 1:
             raise UnknownRelease(f"{name!r} has several releases: {', '.join(found)}. Name one.")
         if not found:
+            methods = [job.partition("-eps")[0] for job in jobs]
+            near = nearest(name, [*self._files, *jobs, *methods])
             raise UnknownRelease(
-                f"there is no release {name!r}.{nearest(name, self._files)} "
+                f"there is no release {name!r}.{near} "
                 f"Allowed: {', '.join(self._files) or 'none, as nothing was released'}."
             )
         return ReleasedFile(self._files[jobs[found[0]][-1]], self._data)

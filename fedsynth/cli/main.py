@@ -225,7 +225,7 @@ def verify(words: Words) -> None:
     """Check a release, a run or a ledger without trusting it.
 
     \b
-    fedsynth verify RELEASE|FOLDER [--key HEX] [--keys FILE]
+    fedsynth verify RELEASE|FOLDER|EXPORT [--key HEX] [--keys FILE]
     fedsynth verify RUN [--key HEX] [--keys FILE]
     fedsynth verify LEDGER [--delta D] [--opacus] [--unit U] [--relation R]
 
@@ -233,6 +233,20 @@ def verify(words: Words) -> None:
     parties that you know from elsewhere show who signed.
     """
     _exit("fedsynth.cli.verify", words)
+
+
+@_command()
+def export(words: Words) -> None:
+    """Write a release into a folder for other programs.
+
+    \b
+    fedsynth export RELEASE --as png-folder|csv|parquet|torch|hf --out FOLDER
+
+    RELEASE is a released file, a folder of one, a run with one job, or RUN/NAME. The folder has the
+    data, a card (README.md), class names and scale (export.json), the certificate (privacy.json)
+    and the release as it was certified: `fedsynth verify FOLDER` compares the data with it.
+    """
+    _exit("fedsynth.cli.export", words)
 
 
 @_command()

@@ -25,7 +25,9 @@ def parser() -> ArgumentParser:
     """The options of the command."""
     made = ArgumentParser(prog="fedsynth verify")
     made.add_argument(
-        "path", type=Path, help="a release, a folder of releases, a run directory or a ledger"
+        "path",
+        type=Path,
+        help="a release, a folder of releases, an exported folder, a run or a ledger",
     )
     made.add_argument(
         "--key", action="append", default=[], help="public key of a party, known from elsewhere"
@@ -66,11 +68,19 @@ def _lines(options: argparse.Namespace) -> list[str]:
         from fedsynth.cli.verify_run import report
 
         return report(path, trusted)
-    from fedsynth.cli.verify_release import refuse, release_verdicts, show
+    from fedsynth.api.export.folder import CERTIFIED
+    from fedsynth.cli.verify_release import (
+        export_lines,
+        exported,
+        refuse,
+        release_verdicts,
+        show,
+    )
 
-    verdicts = release_verdicts(path, trusted)
+    folder = exported(path)
+    verdicts = release_verdicts(folder / CERTIFIED if folder else path, trusted)
     refuse(verdicts)
-    return show(verdicts)
+    return show(verdicts) + (export_lines(folder) if folder else [])
 
 
 if __name__ == "__main__":

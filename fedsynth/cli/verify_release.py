@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedsynth.api.export.folder import (
+    CARD,
+    CERTIFICATE,
+    certified_release,
+    form_name,
+    is_export,
+    problems_of_export,
+)
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.certificate.check import Verdict, certificate_of, check
 from fedsynth.privacy.certificate.words import explanation
@@ -43,6 +51,35 @@ def certificates(path: Path) -> list[Path]:
     if not found:
         raise UserError(f"{path} holds no release: no file ends in {PAYLOAD}.")
     return found
+
+
+def exported(path: Path) -> Path | None:
+    """The exported folder that a path names, or whose `privacy.json` it is.
+
+    Raises:
+        UserError: The folder lacks its certified release.
+    """
+    folder = path.parent if path.name == CERTIFICATE else path
+    if not is_export(folder):
+        return None
+    certified_release(folder)
+    return folder
+
+
+def export_lines(folder: Path) -> list[str]:
+    """The lines on the data of an exported folder whose certificate holds.
+
+    Raises:
+        UserError: A file is not that of the certified release.
+    """
+    problems = problems_of_export(folder)
+    if problems:
+        raise UserError("\nerror: ".join(problems))
+    return [
+        f"exported as {form_name(folder)}: the data files hold what the certified release holds, "
+        "as far as the form can, and no other file is there.",
+        f"not verified: {CARD}, which its holder may complete.",
+    ]
 
 
 def show(verdicts: Sequence[Verdict]) -> list[str]:

@@ -23,22 +23,28 @@ _NOT_OFFERED = {errno.EINVAL, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` inside this block into one `UserError` that gives advice."""
+def disk_errors(path: Path, setting: str = "out=") -> Iterator[None]:
+    """Turn an `OSError` inside this block into one `UserError` that gives advice.
+
+    Args:
+        path: What is written.
+        setting: What names the directory, for the advice.
+    """
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {_advice(error)}") from error
+        raise UserError(f"cannot write {path}: {_advice(error, setting)}") from error
 
 
-def _advice(error: OSError) -> str:
+def _advice(error: OSError, setting: str) -> str:
+    other = f"hoose another directory with {setting}."
     if error.errno in _FULL:
-        return "no space is left on the disk. Free some, or choose another directory with out=."
+        return f"no space is left on the disk. Free some, or c{other}"
     if error.errno in _FORBIDDEN:
-        return "this place is not writable. Choose another directory with out=."
+        return f"this place is not writable. C{other}"
     if error.errno in _NOT_A_DIRECTORY:
-        return "a file is where a directory should be. Choose another directory with out=."
-    return f"{error.strerror or error}. Choose another directory with out=."
+        return f"a file is where a directory should be. C{other}"
+    return f"{error.strerror or error}. C{other}"
 
 
 @contextlib.contextmanager

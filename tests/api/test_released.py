@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from fedsynth.api.released import ReleasedFile, Releases, UnknownRelease, decoded
+from fedsynth.api.released import ReleasedFile, Releases, UnknownRelease
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
-from fedsynth.core.types import Column
 from fedsynth.storage.releases import ReleaseStore
 
 IMAGES = torch.linspace(-0.5, 1.5, 3 * 16).reshape(3, 1, 4, 4)
@@ -73,20 +71,6 @@ def test_bytes_are_scaled(tmp_path: Path) -> None:
         SyntheticSet(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8), LABELS[:1]),
     )
     assert ReleasedFile(file).images.max() == 1.0
-
-
-def test_columns_are_decoded_to_their_own_types() -> None:
-    columns = (
-        Column("age", 0, 10, whole=True),
-        Column("x", 0, 2),
-        Column("w", categories=("a", "b")),
-    )
-    frame = decoded(columns, torch.tensor([[0.52, 0.5, 0.9], [2.0, -1.0, 0.1]])[:, :, None, None])
-    assert frame["age"].tolist() == [5, 10]
-    assert frame["x"].tolist() == [1.0, 0.0]
-    assert frame["w"].tolist() == ["b", "a"]
-    assert frame["w"].cat.categories.tolist() == ["a", "b"]
-    assert frame["age"].dtype == np.int64
 
 
 def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
