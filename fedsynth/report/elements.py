@@ -66,6 +66,7 @@ class Table:
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Row]
+    sortable: bool = True  # False: cells have units that differ, so numbers alone do not order them
 
     def __post_init__(self) -> None:
         if any(len(row.cells) != len(self.columns) for row in self.rows):

@@ -27,7 +27,7 @@ def _environment() -> jinja2.Environment:
 
 
 def render_page(data: ReportData, sections: Sequence[Section]) -> str:
-    """Render the whole page; it fetches nothing and holds no script."""
+    """Render the whole page; it fetches nothing, and its one script sorts tables."""
     return _environment().get_template("report.html.j2").render(data=data, sections=sections)
 
 

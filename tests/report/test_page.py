@@ -26,10 +26,14 @@ def test_the_page_is_complete_in_itself(tmp_path: Path) -> None:
     page = Page(text)
     assert run.finished
     for tag, attrs in page.tags:
-        assert tag not in {"script", "link", "iframe", "object", "embed", "base"}
+        assert tag not in {"link", "iframe", "object", "embed", "base"}
         for name in ("src", "srcset", "href", "data", "poster", "background"):
             if name in attrs:
                 assert re.match(r"data:image/|#", attrs[name] or ""), (tag, attrs[name])
+    assert page.all("script") == [{}]
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    assert len(script.encode()) <= 1024
+    assert not re.search(r"//|fetch|import|eval|innerHTML|XMLHttp", script)
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
     assert style is not None
     assert not re.search(r"url\(|@import|//", style[1])
@@ -116,7 +120,8 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
         privacy=tuple(replace(row, view=HOSTILE) for row in data.privacy),
     )
     page = Page(write_report(run, data).read_text())
-    assert {"script", "b", "i"} & {tag for tag, _ in page.tags} == {"b"}  # labels in the header
+    assert {"b", "i"} & {tag for tag, _ in page.tags} == {"b"}  # labels in the header
+    assert page.all("script") == [{}]  # the one that sorts tables
     assert len(page.all("b")) == 4
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     assert page.text.count("alert(1)") >= 2 * 12
@@ -130,3 +135,14 @@ def test_a_run_with_next_to_nothing_still_has_a_report(tmp_path: Path, rows: lis
     bare = replace(report_data(), methods=(), privacy=(), assumptions=(), notes=(), command="")
     page = Page(write_report(run, bare).read_text())
     assert "Split-MNIST" in page.text
+
+
+def test_tables_are_sorted_by_headings_but_not_across_units(tmp_path: Path) -> None:
+    text = write_report(finished(tmp_path / "run"), report_data()).read_text()
+    costs = text.partition('<section id="costs">')[2].partition("</section>")[0]
+    methods = text.partition('<section id="methods">')[2].partition("</section>")[0]
+    assert "6 MB" in costs
+    assert "sortable" not in costs
+    assert "<button" not in costs
+    assert '<table class="sortable">' in methods
+    assert methods.count('<button type="button">') == 3

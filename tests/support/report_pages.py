@@ -43,7 +43,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if not {"style"} & set(self.open):
+        if not {"style", "script"} & set(self.open):
             self.words.append(data)
 
     @property

@@ -37,7 +37,7 @@ def cost_section(context: ReportContext) -> Section | None:
     ]
     columns = (Column("Method", "label"), Column("Budget ε"), *map(Column, _HEADINGS.values()))
     caption = "Sums over all stages and parties of one seed, means over seeds"
-    return Section("costs", "Costs", {"table": Table(caption, columns, rows)})
+    return Section("costs", "Costs", {"table": Table(caption, columns, rows, sortable=False)})
 
 
 def _cost(name: str, value: float) -> str:
