@@ -173,11 +173,12 @@ def check_stripes(name: str) -> None:
 
 
 def test_images_of_ones_own(tmp_path):
-    """README and guide say `data=file:my.npz` is all it takes."""
+    """README and guide name the page that says that `data=file:PATH` is all it takes."""
     import numpy as np
 
     for page in (tiny.ROOT / "README.md", GUIDES / "add_a_data_set.md"):
-        assert "data=file:my.npz" in page.read_text()
+        assert "own_data.md)" in page.read_text()
+    assert "`data=file:PATH` reads your records" in (GUIDES / "own_data.md").read_text()
     rng = np.random.default_rng(0)
     arrays = {}
     for split, n in (("train", 60), ("test", 20)):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, Stage
-from fedsynth.methods.method import Method, PartyContext, ServerContext
+from fedsynth.methods.method import Method, PartyContext, Result, ServerContext, ServerWork
 from fedsynth.privacy.accounting.events import without_noise
 
 PLANNED_EPSILON = 10.0
@@ -78,8 +78,16 @@ class MethodWithoutNoise(Method[Any]):
 
     def serve(self, ctx: ServerContext[Any]) -> Outcome:
         inner = copy.copy(ctx)
-        inner.plan = noised_plan(ctx.plan)
+        compute = functools.partial(ctx.compute, _computed)
+        vars(inner).update(plan=noised_plan(ctx.plan), compute=compute)
         return self.base.serve(inner)
+
+
+def _computed(work: ServerWork[Any], function: Callable[..., Result], *arguments: Any) -> Result:
+    """What the private method computes in a worker, by its own plan: it keys its randomness."""
+    inner = copy.copy(work)
+    vars(inner).update(plan=noised_plan(work.plan))
+    return function(inner, *arguments)
 
 
 def noised_plan(plan: Plan) -> Plan:

@@ -16,6 +16,7 @@ from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.auditing.recording import Recording
 
 EPSILON, DELTA = 4.0, 1e-5
+QUIET = ("pate_gan",)  # whose votes few canaries change
 CLAIMS = [
     (name, unit) for name, some in all_methods().items() if some.private for unit in some.units
 ]
@@ -25,7 +26,7 @@ CLAIMS = [
 def test_every_method_can_be_audited(name, unit):
     """One trial in each world: the canary has an effect, and no more than the claim allows."""
     audited = AuditedMethod.of(name, Budget(EPSILON, DELTA, unit))
-    worlds, uses = strongest(audited, 3, hidden=True, most=1)
+    worlds, uses = strongest(audited, 3, hidden=True, most=None if name in QUIET else 1)
     for world in (0, 1):
         trial = run_trial(audited, worlds, 5 + world, world, uses)
         for view, claim in audited.claims.items():

@@ -123,7 +123,7 @@ def test_what_is_named_twice_is_one_job():
         (["evaluation.nets=-1"], r"evaluation.nets=-1 must be a whole number from 0 to"),
         (["evaluation.protocol=Q"], r"unknown protocol 'Q'.*Allowed: D, G, L, P"),
         (["method=pgs"], r"unknown method 'pgs'\. Did you mean 'psg'\? Allowed: .*dp_sgd"),
-        (["method="], r"method=None is not a text"),
+        (["method="], r"method= is empty: give a value"),
         (["method=[]"], r"method is empty: give method=VALUE"),
         (["epsilon=[]"], r"epsilon is empty"),
         (["scenario=split_minst"], r"unknown scenario 'split_minst'\. Did you mean 'split_mnist'"),

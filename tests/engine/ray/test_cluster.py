@@ -122,7 +122,7 @@ def test_an_error_ends_everything_and_the_party_side_log_is_seen():
 _BROKEN = """
 import fakes
 from fedsynth.core.messages import (Request)
-from fedsynth.engine.ray.cluster import answering
+from fedsynth.experiment.flower_apps import open_job_engine
 
 class Unloadable:
     def __reduce__(self):
@@ -202,7 +202,7 @@ _LAZY = """
 import sys
 import fedsynth.experiment.config
 print({"flwr", "ray"} & set(sys.modules))
-from fedsynth.engine.ray.cluster import answering
+from fedsynth.experiment.flower_apps import open_job_engine
 with open_job_engine("inprocess") as engine:
     print("ray" in sys.modules, "flwr.simulation" in sys.modules)
 """
