@@ -88,6 +88,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 0.01,
         "keep": False,
     },
+    "mst": {"fine_bins": 6, "bins": 3},
     "pate_gan": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
     "sketch_teach": _SKETCH,
     "sketch_teach_joint": _SKETCH,

@@ -179,7 +179,7 @@ def test_another_noise_seed_gives_another_release_of_private_methods(
     name, here, reference_run, tmp_path
 ):
     """References have no noise and give the same."""
-    case = Case(name, "in_turn")
+    case = Case(name, tiny.scenarios_of(name)[0])
     _, first = reference_run(case)
     job = case.job(tmp_path / "run", noise_seed=8)
     tiny.release(job, here)

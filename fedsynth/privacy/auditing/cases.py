@@ -24,6 +24,7 @@ from fedsynth.core.errors import unknown
 from fedsynth.data.records import Records
 from fedsynth.privacy.mechanisms.base import Mechanism
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
+from fedsynth.privacy.mechanisms.marginals import MarginalCounts, PairDistances
 from fedsynth.privacy.mechanisms.outer_products import OuterProductSum, SecondMoments
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
 from fedsynth.privacy.mechanisms.sums import ClassSums, RecordSum
@@ -215,6 +216,31 @@ def _upstream(shape: Shape, noise: float, private: PartyData) -> Built:
     return made, private
 
 
+def _brightness_code(pixels: Tensor, _: Tensor) -> Tensor:
+    """Far outside of its column where the canary is: cells 0 and 1 after clamping."""
+    return (_bright(pixels) * 2 * LARGE - LARGE).long()
+
+
+def _marginal_counts(_shape: Shape, noise: float, private: PartyData) -> Built:
+    made = MarginalCounts(
+        codes=_brightness_code, sizes=(2,), tables=((0,), (0,)), noise_multiplier=noise
+    )
+    return made, private
+
+
+def _pair_distances(_shape: Shape, noise: float, private: PartyData) -> Built:
+    """More black records are expected than there are, and no bright one: the canary, and the
+    black record that it replaces, are each one more count of distance."""
+    made = PairDistances(
+        codes=_brightness_code,
+        sizes=(2,),
+        tables=((0,), (0,)),
+        expected=(torch.tensor([2 * KNOWN, 0]),) * 2,
+        noise_multiplier=noise,
+    )
+    return made, private
+
+
 _BOUNDS = VoteBounds(width=4, entries=4)
 
 
@@ -266,6 +292,8 @@ CASES: tuple[Case, ...] = (
     Case("second_moments", "direction", _direction(2), KNOWN, _second_moments),
     *_sampled("sample_function", _sample_function)[::2],
     Case("upstream_gradients", "direction", _direction(), KNOWN, _upstream),
+    Case("marginal_counts", "direction", _direction(), KNOWN, _marginal_counts),
+    Case("pair_distances", "direction", _direction(), KNOWN, _pair_distances),
     *_of_votes("vote_sums", maxima=False),
     *_of_votes("vote_maxima", maxima=True),
     *_sums("aggregated_sum", _record_sum, noise_at=NoisePlacement.AGGREGATE),
