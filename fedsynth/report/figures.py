@@ -1,14 +1,15 @@
 """Figures: accuracy over stages and over budgets, accuracy matrices, synthetic images side by side.
 
-The colours are those of Okabe and Ito, suitable for colour-blind readers; markers repeat the
-distinction. matplotlib is imported when a figure is drawn, and draws into memory, not on a display.
+The colours are after Okabe and Ito, suitable for colour-blind readers, and differ from the page by
+a contrast of 3 at least; markers repeat the distinction. matplotlib is imported when a figure is
+drawn, and draws into memory, not on a display.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,30 +37,39 @@ MARKERS = "osD^vPX*"
 class Theme:
     """Colours for a light or a dark background."""
 
+    page: str  # behind the figure
     text: str
+    axis: str
     grid: str
     methods: tuple[str, ...]
     references: tuple[str, ...]
 
 
 LIGHT = Theme(
+    page="#ffffff",
     text="#1f2328",
+    axis="#57606a",
     grid="#d8dee4",
-    methods=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
-    references=("#4d4d4d", "#8c8c8c", "#6b5b00"),
+    methods=("#0072B2", "#D55E00", "#008A63", "#B8478F", "#A86F00", "#332288"),
+    references=("#4d4d4d", "#808080", "#6b5b00"),
 )
 DARK = Theme(
+    page="#14171b",
     text="#e6e8eb",
+    axis="#a3acb5",
     grid="#3a4048",
     methods=("#56B4E9", "#F0803C", "#2BC79A", "#E3A1C6", "#E6B84D", "#8FA8FF"),
     references=("#c4c4c4", "#8f8f8f", "#b8a94a"),
 )
 
 
-def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Figure | None:
+def accuracy_over_stages(
+    rows: Sequence[SummaryRow], theme: Theme = LIGHT, *, narrow: bool = False
+) -> Figure | None:
     """One panel per epsilon, one line per method; references dashed in every panel.
 
-    Error bars are standard deviations over seeds. None if nothing was measured.
+    Error bars are standard deviations over seeds. `narrow` puts the panels below each other. None
+    if nothing was measured.
     """
     stages = stages_of(rows)
     if not stages:
@@ -69,8 +79,9 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
     epsilons = sorted({row.epsilon for row in rows if row.private}) or [math.inf]
     private = {row.method for row in rows if row.private}
     styles = _styles(private, {row.method for row in rows} - private, theme)
-    columns = min(len(epsilons), PANELS_PER_ROW)
-    figure, panels = grid(len(epsilons), columns, (4.0 if columns > 1 else 6.4, 3.5), theme)
+    columns = 1 if narrow else min(len(epsilons), PANELS_PER_ROW)
+    width = 4.0 if columns > 1 or narrow else 5.0
+    figure, panels = grid(len(epsilons), columns, (width, 3.5), theme)
     for panel, epsilon in zip(panels, epsilons, strict=True):
         for row in rows:
             if row.accuracy and (row.epsilon == epsilon or not row.private):
@@ -85,6 +96,12 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
         panel.set_axisbelow(True)
     for panel in panels[::columns]:
         panel.set_ylabel("test accuracy, all classes seen")
+    _legend_below(figure, panels, columns, theme)
+    return figure
+
+
+def _legend_below(figure: Figure, panels: Sequence[Axes], columns: int, theme: Theme) -> None:
+    """One legend for all panels, below them, where it covers nothing."""
     handles: dict[str, Artist] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -93,11 +110,10 @@ def accuracy_over_stages(rows: Sequence[SummaryRow], theme: Theme = LIGHT) -> Fi
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(len(handles), 3 if columns < 3 else 5),
+        ncols=min(len(handles), {1: 2, 2: 3}.get(columns, 5)),
         frameon=False,
         labelcolor=theme.text,
     )
-    return figure
 
 
 def accuracy_over_budgets(
@@ -115,7 +131,8 @@ def accuracy_over_budgets(
     names = list(dict.fromkeys(rows["data"]))
     references = references or {}
     styles = _styles(set(rows["method"]), set(references), theme)
-    figure, panels = grid(len(names), min(len(names), PANELS_PER_ROW), (4.4, 3.4), theme)
+    columns = min(len(names), PANELS_PER_ROW)
+    figure, panels = grid(len(names), columns, (4.4, 3.4), theme)
     for panel, data in zip(panels, names, strict=True):
         panel_rows = rows[rows["data"] == data].sort_values("epsilon")
         for name, accuracy in references.items():
@@ -140,7 +157,7 @@ def accuracy_over_budgets(
         panel.set_axisbelow(True)
     panels[0].set_ylabel("test accuracy")
     if len(styles) > 1:
-        panels[-1].legend(frameon=False, labelcolor=theme.text)
+        _legend_below(figure, panels, columns, theme)
     return figure
 
 
@@ -154,22 +171,19 @@ def _bars(line: pd.DataFrame) -> np.ndarray:
     return bars
 
 
-def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
+def accuracy_matrices(
+    metrics: pd.DataFrame, theme: Theme = LIGHT, *, narrow: bool = False
+) -> Figure | None:
     """A heat map per method and epsilon: accuracy after each stage (down) on the classes of each
-    stage (across), means over seeds. None if nothing was measured."""
+    stage (across), means over seeds. `narrow` puts one beside another only. None if nothing was
+    measured."""
     matrices = accuracy_matrix_tables(metrics)
     if not matrices:
         return None
-    columns = min(len(matrices), MATRICES_PER_ROW)
+    columns = min(len(matrices), 2 if narrow else MATRICES_PER_ROW)
     figure, panels = grid(len(matrices), columns, (2.6, 2.75), theme)
     for panel, ((method, epsilon), matrix) in zip(panels, matrices.items(), strict=True):
-        # Light is low and dark is high on every background: printed numbers stay readable.
-        panel.imshow(matrix.to_numpy(), cmap="Blues", vmin=0.0, vmax=1.05, aspect="equal")
-        size = 8 if len(matrix.columns) <= 6 else 5
-        for (i, j), value in np.ndenumerate(matrix.to_numpy()):
-            if len(matrix.columns) <= 12 and not math.isnan(value):
-                ink = "white" if value > 0.55 else "black"
-                panel.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=size)
+        heat_map(panel, matrix.to_numpy(), 8 if len(matrix.columns) <= 6 else 5)
         panel.set_title(f"{_plain(method)}, ε = {epsilon_text(epsilon)}", fontsize=9)
         panel.set_xticks(range(len(matrix.columns)), [str(c) for c in matrix.columns])
         panel.set_yticks(range(len(matrix.index)), [str(r) for r in matrix.index])
@@ -179,6 +193,28 @@ def accuracy_matrices(metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure | N
     for panel in panels[::columns]:
         panel.set_ylabel("after stage", fontsize=8)
     return figure
+
+
+def heat_map(panel: Axes, shares: np.ndarray, size: float) -> None:
+    """Shares as blue fields with their numbers, for matrices of at most 12 columns.
+
+    Light is low and dark is high on every background; a number is black or white, whichever stands
+    out more from its field."""
+    image = panel.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.05, aspect="equal")
+    for (i, j), value in np.ndenumerate(shares):
+        if shares.shape[1] <= 12 and not math.isnan(value):
+            ink = "white" if luminance(image.to_rgba(value)[:3]) < 0.179 else "black"
+            panel.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=size)
+
+
+def luminance(colour: Iterable[float]) -> float:
+    """The relative luminance of a colour by WCAG; 0.179 is as far from black as from white.
+
+    >>> luminance((1.0, 1.0, 1.0)), luminance((0.0, 0.0, 0.0))
+    (1.0, 0.0)
+    """
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour)
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def accuracy_matrix_tables(metrics: pd.DataFrame) -> dict[tuple[str, float], pd.DataFrame]:
@@ -237,17 +273,19 @@ def images_by_method(
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """The figure as `png` (for slides) or `svg` (for the page); equal figures, equal bytes."""
+    """The figure as `png` (for slides), `svg` (for the page) or `pdf` (for papers); equal figures,
+    equal bytes."""
     import matplotlib as mpl
 
     buffer = io.BytesIO()
-    plain: dict[str, Any] = {"Date": None} if kind == "svg" else {}
-    with mpl.rc_context({"svg.hashsalt": "fedsynth"}):
+    undated = {"svg": "Date", "pdf": "CreationDate"}
+    plain: dict[str, Any] = {undated[kind]: None} if kind in undated else {}
+    with mpl.rc_context({"svg.hashsalt": "fedsynth", "pdf.fonttype": 42}):
         figure.savefig(
             buffer,
             format=kind,
             dpi=180,
-            transparent=kind == "svg",
+            transparent=kind != "png",
             metadata=plain,
         )
     return buffer.getvalue()
@@ -266,7 +304,7 @@ def grid(
         {
             "text.color": theme.text,
             "axes.labelcolor": theme.text,
-            "axes.edgecolor": theme.grid,
+            "axes.edgecolor": theme.axis,
             "xtick.color": theme.text,
             "ytick.color": theme.text,
             "axes.spines.top": False,

@@ -44,6 +44,11 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
 )
 
 
+def sections_of(context: ReportContext) -> list[Section]:
+    """The sections of a report in order; draws the figures and writes them."""
+    return [section for build in SECTIONS if (section := build(context)) is not None]
+
+
 def write_report(run: RunDirectory, data: ReportData) -> Path:
     """Compact the metrics, draw the figures and write `report.html`.
 
@@ -57,5 +62,4 @@ def write_report(run: RunDirectory, data: ReportData) -> Path:
     run.compact_metrics()
     metrics = frame(run.metrics())
     context = ReportContext(run, data, metrics, summarise(metrics))
-    sections = [section for build in SECTIONS if (section := build(context)) is not None]
-    return run.write_text(REPORT, render_page(data, sections))
+    return run.write_text(REPORT, render_page(data, sections_of(context)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ MAX_SHOWN = 24  # parties in a picture
 MAX_NAMED = 6  # classes that a line names
 WIDTH = 30  # characters of the longest bar
 SHADES = "█▓▒░"
+HATCHES = ("", "///", "...")  # of the bars whose colour is used again
+NARROW_LEGEND = 3  # classes side by side
 
 
 def party_label(party: PartyInfo) -> str:
@@ -66,14 +69,22 @@ def _classes(party: PartyInfo, data: DatasetInfo) -> str:
 
 
 def split_figure(
-    parties: Sequence[PartyInfo], data: DatasetInfo, theme: Theme = LIGHT
+    parties: Sequence[PartyInfo],
+    data: DatasetInfo,
+    theme: Theme = LIGHT,
+    *,
+    narrow: bool = False,
 ) -> Figure | None:
-    """A horizontal bar per party, stacked by class. None if there are no records."""
+    """A horizontal bar per party, stacked by class. None if there are no records.
+
+    `narrow` puts the legend below the bars instead of beside them."""
     shown = parties[:MAX_SHOWN]
     classes = sorted({label for party in shown for label in party.class_counts})
     if not classes:
         return None
-    figure, (panel,) = grid(1, 1, (7.2, 0.6 + 0.3 * len(shown)), theme)
+    below = 0.2 * math.ceil(len(classes) / NARROW_LEGEND) if narrow else 0.0
+    size = (3.6 if narrow else 7.2, 0.6 + 0.3 * len(shown) + below)
+    figure, (panel,) = grid(1, 1, size, theme)
     left = [0] * len(shown)
     for position, label in enumerate(classes):
         counts = [party.class_counts.get(label, 0) for party in shown]
@@ -83,7 +94,7 @@ def split_figure(
             left=left,
             height=0.72,
             color=theme.methods[position % len(theme.methods)],
-            alpha=1.0 if position < len(theme.methods) else 0.6,
+            hatch=HATCHES[position // len(theme.methods) % len(HATCHES)],
             edgecolor=theme.text,
             linewidth=0.4,
             label=data.class_text(label).replace("$", r"\$").removeprefix("_") or " ",
@@ -93,7 +104,9 @@ def split_figure(
     panel.invert_yaxis()
     panel.set_ylabel("party")
     panel.set_xlabel("training records")
-    panel.legend(
-        frameon=False, labelcolor=theme.text, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
-    )
+    style = {"frameon": False, "labelcolor": theme.text, "fontsize": 8}
+    if narrow:
+        figure.legend(loc="outside lower center", ncols=NARROW_LEGEND, **style)
+    else:
+        panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), **style)
     return figure

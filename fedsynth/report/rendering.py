@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jinja2
 
 from fedsynth.core.text import epsilon_text
-from fedsynth.report.elements import Section
+from fedsynth.report.elements import BUCKETS, Section
 from fedsynth.report.report_data import ReportData
 
 
@@ -28,7 +28,11 @@ def _environment() -> jinja2.Environment:
 
 def render_page(data: ReportData, sections: Sequence[Section]) -> str:
     """Render the whole page; it fetches nothing, and its one script sorts tables."""
-    return _environment().get_template("report.html.j2").render(data=data, sections=sections)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(data=data, sections=sections, widths=BUCKETS)
+    )
 
 
 def render_section(section: Section) -> str:

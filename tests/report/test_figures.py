@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
+from importlib.resources import files
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
 from report_pages import metrics
 
 from fedsynth.report.figures import (
+    DARK,
+    LIGHT,
+    Theme,
     accuracy_matrices,
     accuracy_matrix_tables,
     accuracy_over_budgets,
     accuracy_over_stages,
+    grid,
+    heat_map,
     images_by_method,
+    luminance,
     render,
 )
 from fedsynth.report.summary import frame, summarise
@@ -46,7 +56,9 @@ def test_every_budget_is_a_point_with_its_deviation() -> None:
     assert [float(b - a) for a, b in spans] == pytest.approx([0.02] * 3)
     (none,) = second.lines[2]
     assert all(float(s[0, 1]) == float(s[1, 1]) for s in none.get_segments())
-    assert right.get_legend() is not None
+    assert right.get_legend() is left.get_legend() is None  # a panel's legend may cover a line
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
     assert render(figure, "png").startswith(b"\x89PNG")
 
 
@@ -116,3 +128,53 @@ def test_intervals_are_bars_and_references_dashed_lines() -> None:
     ]
     (half,) = panel.containers[1].lines[2]
     assert [float(s[1, 1]) for s in half.get_segments()] == pytest.approx([0.61, 0.7])
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours by WCAG."""
+    low, high = sorted(luminance(to_rgb(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_lines_and_words_stand_out_from_the_page(theme: Theme) -> None:
+    assert contrast(theme.text, theme.page) >= 4.5
+    for colour in (theme.axis, *theme.methods, *theme.references):
+        assert contrast(colour, theme.page) >= 3.0, colour
+
+
+def test_the_figures_know_the_colour_of_the_page() -> None:
+    style = files("fedsynth.report").joinpath("templates/report.css").read_text()
+    assert re.findall(r"--paper: (#\w{6})", style) == [LIGHT.page, DARK.page]
+
+
+def test_numbers_in_a_heat_map_stand_out_from_their_fields() -> None:
+    _, (panel,) = grid(1, 1, (3, 3), LIGHT)
+    heat_map(panel, np.linspace(0, 1, 12).reshape(3, 4), 8)
+    (image,) = panel.images
+    assert len(panel.texts) == 12
+    for text in panel.texts:
+        field = to_hex(image.to_rgba(float(text.get_text()))[:3])
+        assert contrast(to_hex(text.get_color()), field) >= 4.5
+
+
+def test_narrow_figures_have_their_panels_below_each_other() -> None:
+    table = summarise(frame(metrics()))
+    wide, narrow = accuracy_over_stages(table), accuracy_over_stages(table, narrow=True)
+    assert wide is not None
+    assert narrow is not None
+    assert len(wide.axes) == len(narrow.axes) == 2
+    assert narrow.get_figwidth() < 4.6 < wide.get_figwidth()
+    assert narrow.get_figheight() > wide.get_figheight()
+    many = accuracy_matrices(frame(metrics()), narrow=True)
+    assert many is not None
+    assert many.get_figwidth() < 6
+
+
+def test_a_legend_covers_no_interval() -> None:
+    table = rows(1, 10).drop(columns="over_draws").assign(low=0.0, high=1.0)
+    figure = accuracy_over_budgets(table[table["data"] == "mnist"])
+    assert figure is not None
+    render(figure, "svg")  # lays it out
+    (panel,), (legend,) = figure.axes, figure.legends
+    assert legend.get_window_extent().y1 <= panel.get_window_extent().y0

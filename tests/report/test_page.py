@@ -12,6 +12,7 @@ import pytest
 import torch
 from report_pages import Page, finished, metrics, report_data
 
+from fedsynth.report.elements import BUCKETS
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import MethodInfo
 from fedsynth.storage.metrics import Metric
@@ -137,12 +138,26 @@ def test_a_run_with_next_to_nothing_still_has_a_report(tmp_path: Path, rows: lis
     assert "Split-MNIST" in page.text
 
 
-def test_tables_are_sorted_by_headings_but_not_across_units(tmp_path: Path) -> None:
+def test_tables_are_sorted_by_headings_and_across_units_by_value(tmp_path: Path) -> None:
     text = write_report(finished(tmp_path / "run"), report_data()).read_text()
     costs = text.partition('<section id="costs">')[2].partition("</section>")[0]
     methods = text.partition('<section id="methods">')[2].partition("</section>")[0]
     assert "6 MB" in costs
-    assert "sortable" not in costs
-    assert "<button" not in costs
-    assert '<table class="sortable">' in methods
-    assert methods.count('<button type="button">') == 3
+    assert 'data-order="6000000.0">6 MB' in costs
+    assert 'data-order="183.0">3 min 03 s' in costs
+    for section, columns in ((costs, 7), (methods, 3)):
+        assert '<table class="sortable' in section
+        places = re.findall(r'<button type="button" data-column="(\d+)">', section)
+        assert places == [str(column) for column in range(columns)]
+
+
+def test_every_cell_names_its_column_for_narrow_screens(tmp_path: Path) -> None:
+    text = write_report(finished(tmp_path / "run"), report_data()).read_text()
+    results = text.partition('<section id="results">')[2].partition("</section>")[0]
+    headings = [cell["data-heading"] for cell in Page(results).all("td")]
+    row = ["Budget ε", "After stage 1", "After stage 2", "After stage 3", "Average", "Forgetting"]
+    row += ["ε spent PLD", "ε spent RDP", "ε spent paper", "Release time"]
+    assert headings == 3 * row
+    assert text.count("@container") == len(BUCKETS)
+    for width in BUCKETS:
+        assert f".below-{width} {{" in text

@@ -25,7 +25,7 @@ def class_section(context: ReportContext) -> Section | None:
     columns = [
         Column("Method", "label"),
         Column("Budget ε"),
-        Column("Worst class", "text"),
+        Column("Worst class", "label"),
         Column("Accuracy", title="on the worst class"),
     ]
     if rarest in names:

@@ -6,7 +6,7 @@ import math
 
 from fedsynth.core.text import MISSING, bytes_text, epsilon_text
 from fedsynth.experiment.progress import duration
-from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
+from fedsynth.report.elements import Cell, Column, ReportContext, Row, Section, Table
 
 _HEADINGS = {
     "images": "Images",
@@ -37,14 +37,14 @@ def cost_section(context: ReportContext) -> Section | None:
     ]
     columns = (Column("Method", "label"), Column("Budget ε"), *map(Column, _HEADINGS.values()))
     caption = "Sums over all stages and parties of one seed, means over seeds"
-    return Section("costs", "Costs", {"table": Table(caption, columns, rows, sortable=False)})
+    return Section("costs", "Costs", {"table": Table(caption, columns, rows)})
 
 
-def _cost(name: str, value: float) -> str:
+def _cost(name: str, value: float) -> Cell | str:
     if math.isnan(value):
         return MISSING
     if name.startswith("seconds"):
-        return duration(value)
+        return Cell(duration(value), order=value)
     if not name.startswith("bytes"):
         return f"{value:,.0f}"
-    return bytes_text(value)
+    return Cell(bytes_text(value), order=value)

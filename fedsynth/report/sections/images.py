@@ -60,7 +60,8 @@ def image_section(context: ReportContext) -> Section | None:
         sheets = [_sheet(title, stage, sets[stage], names) for stage in sorted(sets)[-MAX_STAGES:]]
         galleries.append(Gallery(heading, seed, sheets))
     if (figure := images_by_method(joined, names=names)) is not None:
-        context.run.write_bytes("figures/synthetic_images.png", render(figure, "png"))
+        for kind in context.figure_kinds:
+            context.write(f"figures/synthetic_images.{kind}", render(figure, kind))
     if not (tables or galleries):
         return None
     heading = "Released rows" if tables else "Released images"

@@ -109,7 +109,7 @@ def _sheet(context: ReportContext, method: str, epsilon: float) -> ExampleSheet 
         ]
     )
     picture = png(contact_sheet(SyntheticSet(released.images[chosen], found[chosen])))
-    run.write_bytes(f"figures/inverted-{name}.png", picture)
+    context.write(f"figures/inverted-{name}.png", picture)
     counts = {verdict: int((found == verdict).sum()) for verdict in _VERDICTS}
     totals = ", ".join(f"{counts[verdict]:,} {word}" for verdict, word in _VERDICTS.items())
     order = ", ".join(word for verdict, word in sorted(_VERDICTS.items()) if counts[verdict])

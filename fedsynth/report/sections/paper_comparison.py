@@ -32,7 +32,7 @@ def comparison_section(context: ReportContext) -> Section | None:
     config, pairs = context.run.read_config(), compare_run(context.run)
     if not pairs:
         return None
-    context.run.write_text(COMPARISON, markdown(pairs, config))
+    context.write(COMPARISON, markdown(pairs, config).encode())
     columns = [Column(name, kind) for name, kind in zip(HEADINGS, _KINDS, strict=True)]
     rows = [Row(cells(pair), reference=math.isinf(pair.ours.epsilon)) for pair in pairs]
     content = {"table": Table(NOTE, columns, rows), "departures": departures(config)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fedsynth.report.elements import Column, Picture, ReportContext, Row, Section, Table
-from fedsynth.report.figures import DARK, LIGHT, render
+import functools
+
+from fedsynth.report.elements import Column, ReportContext, Row, Section, Table
+from fedsynth.report.figure_files import embedded
 from fedsynth.report.party_split import MAX_SHOWN, party_label, split_figure, split_lines
 
 
@@ -12,13 +14,13 @@ def party_section(context: ReportContext) -> Section | None:
     parties, data = context.data.parties, context.data.info
     if data is None or len(parties) < 2:
         return None
-    light, dark = (split_figure(parties, data, theme) for theme in (LIGHT, DARK))
-    if light is None or dark is None:
-        return None
-    context.run.write_bytes("figures/parties.png", render(light, "png"))
     text = "; ".join(" ".join(line.split()) for line in split_lines(parties, data))
+    draw = functools.partial(split_figure, parties, data)
+    narrow = functools.partial(draw, narrow=True)
     alt = f"Records of each party by class. {text}"
-    picture = Picture(alt, render(light, "svg"), render(dark, "svg"))
+    picture = embedded(context, "parties", alt, draw, narrow)
+    if picture is None:
+        return None
     classes = sorted({label for party in parties for label in party.class_counts})
     rows = [
         Row((party_label(p), f"{p.records:,}", *(f"{p.class_counts.get(c, 0):,}" for c in classes)))

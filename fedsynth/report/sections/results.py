@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,15 +10,13 @@ import pandas as pd
 
 from fedsynth.core.text import MISSING, epsilon_text
 from fedsynth.experiment.progress import duration
-from fedsynth.report.elements import Picture, ReportContext, Section
+from fedsynth.report.elements import Cell, Column, Picture, ReportContext, Row, Section, Table
 from fedsynth.report.estimates import final_results
+from fedsynth.report.figure_files import embedded
 from fedsynth.report.figures import (
-    DARK,
-    LIGHT,
     accuracy_matrices,
     accuracy_over_budgets,
     accuracy_over_stages,
-    render,
 )
 from fedsynth.report.summary import MeanStd, SummaryRow, stages_of, table_note
 
@@ -33,24 +32,13 @@ class Card:
     method: str
 
 
-@dataclass(frozen=True)
-class ResultLine:
-    """A line of the result table."""
-
-    row: SummaryRow
-    accuracy: tuple[tuple[MeanStd | None, bool], ...]  # per stage; True: the best at this epsilon
-    release_time: str
-
-
 def result_section(context: ReportContext) -> Section:
     """The summary table with the best results above and the accuracy over stages below."""
     rows = context.rows
     stages = stages_of(rows)
     content = {
-        "setting": context.data.setting[:1].upper() + context.data.setting[1:],
-        "stages": stages,
-        "lines": result_lines(rows, stages),
-        "note": table_note(rows) if rows else "",
+        "table": result_table(rows, stages, context.data.setting) if rows else None,
+        "last": stages[-1] if stages else None,
         "cards": _cards(rows, stages),
         "budgets": _budget_figure(context),
         "figure": _figure(context) if len(stages) > 1 else None,
@@ -58,8 +46,8 @@ def result_section(context: ReportContext) -> Section:
     return Section("results", "Results", content)
 
 
-def result_lines(rows: Sequence[SummaryRow], stages: Sequence[int]) -> list[ResultLine]:
-    """The summary rows with the best private accuracy of each stage and epsilon marked."""
+def result_table(rows: Sequence[SummaryRow], stages: Sequence[int], setting: str) -> Table:
+    """The summary rows with the best private accuracy of each stage and epsilon in bold."""
     best: dict[tuple[float, int], float] = {}
     for row in rows:
         for stage, accuracy in row.accuracy.items():
@@ -67,18 +55,54 @@ def result_lines(rows: Sequence[SummaryRow], stages: Sequence[int]) -> list[Resu
                 key = row.epsilon, stage
                 best[key] = max(best.get(key, 0.0), accuracy.mean)
 
-    def cell(row: SummaryRow, stage: int) -> tuple[MeanStd | None, bool]:
+    def cell(row: SummaryRow, stage: int) -> Cell | str:
         value = row.accuracy.get(stage)
-        return value, value is not None and best.get((row.epsilon, stage)) == value.mean
+        if value is None:
+            return MISSING
+        return Cell(*value.texts, best=best.get((row.epsilon, stage)) == value.mean)
 
-    return [
-        ResultLine(
-            row,
-            tuple(cell(row, stage) for stage in stages),
-            MISSING if row.seconds is None else duration(row.seconds),
+    columns = [
+        Column("Method", "label"),
+        Column("Budget ε"),
+        *(
+            [Column("Accuracy")]
+            if len(stages) == 1
+            else [Column(str(stage), group="After stage") for stage in stages]
+        ),
+        *([] if len(stages) == 1 else [Column("Average"), Column("Forgetting")]),
+        *(Column(name, group="ε spent") for name in ("PLD", "RDP", "paper")),
+        Column("Release time"),
+    ]
+    lines = [
+        Row(
+            (
+                row.method,
+                epsilon_text(row.epsilon),
+                *(cell(row, stage) for stage in stages),
+                *([] if len(stages) == 1 else map(_measured, (row.average, row.forgetting))),
+                *map(epsilon_text, (row.epsilon_pld, row.epsilon_rdp, row.epsilon_paper)),
+                seconds_cell(row.seconds),
+            ),
+            reference=not row.private,
         )
         for row in rows
     ]
+    sentence = f"{setting[:1].upper()}{setting[1:]}. " if setting else ""
+    after = "" if len(stages) == 1 else ", after each stage"
+    caption = (
+        f"{sentence}Accuracy on the test data of all classes seen{after}; {table_note(rows)}. "
+        "Bold: best private method at this epsilon."
+    )
+    return Table(caption, columns, lines)
+
+
+def _measured(value: MeanStd | None) -> Cell | str:
+    return MISSING if value is None else Cell(*value.texts)
+
+
+def seconds_cell(seconds: float | None) -> Cell | str:
+    """A duration, in order of its seconds."""
+    return MISSING if seconds is None else Cell(duration(seconds), order=seconds)
 
 
 def _cards(rows: Sequence[SummaryRow], stages: Sequence[int]) -> list[Card]:
@@ -121,23 +145,20 @@ def _budget_figure(context: ReportContext) -> Picture | None:
         for result in private
     )
     references = {r.method: r.accuracy.mean for r in results if not r.private}
-    light, dark = (accuracy_over_budgets(rows, theme, references) for theme in (LIGHT, DARK))
-    if light is None or dark is None:
-        return None
-    context.run.write_bytes("figures/accuracy_over_budgets.png", render(light, "png"))
     alt = "Test accuracy after the last stage over epsilon. " + " ".join(
         f"{r.method} at epsilon {epsilon_text(r.epsilon)}: {r.accuracy.text}." for r in results
     )
-    return Picture(alt, render(light, "svg"), render(dark, "svg"))
+    return embedded(
+        context,
+        "accuracy_over_budgets",
+        alt,
+        lambda theme: accuracy_over_budgets(rows, theme, references),
+    )
 
 
 def _figure(context: ReportContext) -> Picture | None:
-    """Accuracy over stages; also written to the run directory as PNG."""
+    """Accuracy over stages; with several budgets, below each other on a phone."""
     rows = context.rows
-    light, dark = accuracy_over_stages(rows, LIGHT), accuracy_over_stages(rows, DARK)
-    if light is None or dark is None:
-        return None
-    context.run.write_bytes("figures/accuracy_over_stages.png", render(light, "png"))
     alt = "Test accuracy on all classes seen so far, over the training stages. " + " ".join(
         f"{row.method} at epsilon {epsilon_text(row.epsilon)}: "
         + ", ".join(f"{row.accuracy[stage].mean:.3f}" for stage in sorted(row.accuracy))
@@ -145,21 +166,27 @@ def _figure(context: ReportContext) -> Picture | None:
         for row in rows
         if row.accuracy
     )
-    return Picture(alt, render(light, "svg"), render(dark, "svg"))
+    several = len({row.epsilon for row in rows if row.private}) > 1
+    narrow = functools.partial(accuracy_over_stages, rows, narrow=True)
+    return embedded(
+        context,
+        "accuracy_over_stages",
+        alt,
+        functools.partial(accuracy_over_stages, rows),
+        narrow if several else None,
+    )
 
 
 def stage_section(context: ReportContext) -> Section | None:
-    """The accuracy matrices; also written as PNG. None for a single stage."""
+    """The accuracy matrices; None for a single stage."""
     if len(stages_of(context.rows)) < 2:
         return None
-    light, dark = (accuracy_matrices(context.metrics, theme) for theme in (LIGHT, DARK))
-    if light is None or dark is None:
-        return None
-    context.run.write_bytes("figures/accuracy_matrices.png", render(light, "png"))
     alt = (
         "One triangle of accuracies per method and epsilon: rows are the stages trained up to, "
         "columns the stages whose classes are tested. The numbers are in metrics.csv, "
         "metric accuracy_of_stage_j."
     )
-    picture = Picture(alt, render(light, "svg"), render(dark, "svg"))
-    return Section("stages", "Accuracy by stage", {"figure": picture})
+    draw = functools.partial(accuracy_matrices, context.metrics)
+    narrow = functools.partial(draw, narrow=True) if len(context.rows) > 2 else None
+    picture = embedded(context, "accuracy_matrices", alt, draw, narrow)
+    return Section("stages", "Accuracy by stage", {"figure": picture}) if picture else None

@@ -27,7 +27,7 @@ def test_costs_are_summed_over_stages_and_averaged_over_seeds(tmp_path: Path) ->
     assert section is not None
     table = section.content["table"]
     assert isinstance(table, Table)
-    assert [tuple(row.cells) for row in table.rows] == [
+    assert [tuple(map(str, row.cells)) for row in table.rows] == [
         ("ldpdc", "1", "3,000", "3 MB", "–", "3 min 03 s", "–"),
         ("psg", "10", "3,000", "3 MB", "–", "3 min 03 s", "–"),
         ("upper", "∞", "3,000", "3 MB", "–", "3 min 03 s", "–"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from report_pages import context, report_data
 
 from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.report.party_split import MAX_SHOWN
@@ -18,10 +18,8 @@ INFO = DatasetInfo("x", (1, 4, 4), 2, (0.5,), (0.5,), class_names=("ill", "well"
 
 
 def section(folder: Path, parties: tuple[PartyInfo, ...], info: DatasetInfo | None) -> Any:
-    context: Any = SimpleNamespace(
-        run=RunDirectory.create(folder), data=SimpleNamespace(parties=parties, info=info)
-    )
-    return party_section(context)
+    data = dataclasses.replace(report_data(), parties=parties, info=info)
+    return party_section(context(RunDirectory.create(folder), data))
 
 
 def test_counts_stand_beside_the_names(tmp_path: Path) -> None:

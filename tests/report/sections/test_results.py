@@ -7,8 +7,9 @@ from pathlib import Path
 
 from report_pages import Page, context, finished
 
+from fedsynth.report.elements import Cell
 from fedsynth.report.rendering import render_section
-from fedsynth.report.sections.results import result_lines, result_section, stage_section
+from fedsynth.report.sections.results import result_section, result_table, stage_section
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
@@ -30,14 +31,18 @@ ROWS = [
 
 
 def test_the_best_private_method_of_each_epsilon_and_stage_is_marked() -> None:
-    lines = result_lines(summarise(frame(ROWS)), [1, 2])
-    best = {(line.row.method, line.row.epsilon): [b for _, b in line.accuracy] for line in lines}
-    assert best == {
-        ("psg", 1.0): [True, False],
-        ("ldpdc", 10.0): [False, True],
-        ("psg", 10.0): [True, False],
-        ("upper", math.inf): [False, False],
+    table = result_table(summarise(frame(ROWS)), [1, 2], "a setting")
+    best = {
+        row.cells[:2]: [isinstance(cell, Cell) and cell.best for cell in row.cells[2:4]]
+        for row in table.rows
     }
+    assert best == {
+        ("psg", "1"): [True, False],
+        ("ldpdc", "10"): [False, True],
+        ("psg", "10"): [True, False],
+        ("upper", "∞"): [False, False],
+    }
+    assert table.caption.startswith("A setting. Accuracy on the test data")
 
 
 def test_references_are_told_apart_in_the_table(tmp_path: Path) -> None:
@@ -90,6 +95,8 @@ def test_one_stage_has_no_line_chart_and_no_matrix(tmp_path: Path) -> None:
     rows = [Metric("psg", 1.0, 0, 1, "accuracy", 0.8)]
     rows += [Metric("psg", 1.0, 0, 1, "accuracy_of_stage_1", 0.8)]
     one = context(run_with(tmp_path / "run", rows))
-    assert Page(render_section(result_section(one))).all("img") == []
+    page = Page(render_section(result_section(one)))
+    assert page.all("img") == []
+    assert "Forgetting" not in [words.strip() for words in page.words]
     assert stage_section(one) is None
     assert not (tmp_path / "run/figures").exists()
