@@ -78,8 +78,7 @@ def fetch(name: str, data_dir: str | Path | None = None, report: Report = log.in
     Raises:
         UserError: The files are not available, or cannot be stored.
     """
-    if name not in FILE_SETS:
-        raise unknown("data set to fetch", name, FILE_SETS)
+    _check_name(name)
     files = FILE_SETS[name]
     root = data_directory(data_dir)
     folder = root / files.name
@@ -250,7 +249,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(lambda: _fetch_all(options.names, options.data_dir))
 
 
+def _check_name(name: str) -> None:
+    if name not in FILE_SETS:
+        raise unknown("data set to fetch", name, FILE_SETS)
+
+
 def _fetch_all(names: Sequence[str], data_dir: str | None) -> None:
+    for name in names:  # before anything is downloaded
+        _check_name(name)
     for name in names:
         folder = fetch(name, data_dir, lambda line: print(line, file=sys.stderr))
         verify(name, data_dir)

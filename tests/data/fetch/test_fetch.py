@@ -250,6 +250,14 @@ def test_an_unknown_name_is_told_the_nearest():
         sources.fetch("mnits")
 
 
+def test_names_are_checked_before_anything_is_fetched(offline, monkeypatch, capsys):
+    asked: list[str] = []
+    monkeypatch.setattr(sources, "fetch", lambda name, *_: asked.append(name))
+    assert sources.main(["mnist", "fashion_mnits"]) == 2
+    assert "Did you mean 'fashion_mnist'?" in capsys.readouterr().err
+    assert not asked
+
+
 def test_a_fetch_is_quiet_unless_asked(offline, capfd, caplog):
     tiny.put(offline.installed)
     with caplog.at_level(logging.INFO, logger="fedsynth"):
