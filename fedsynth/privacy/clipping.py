@@ -104,7 +104,10 @@ def row_norms(rows: Tensor) -> Tensor:
 
 
 def clip_rows(rows: Tensor, bound: float) -> Tensor:
-    """Rows scaled down to L2 norm at most `bound`; a row that is not finite becomes zero."""
+    """Rows scaled down to L2 norm at most `bound`; a row that is not finite becomes zero.
+
+    Rows of 16 bits become float32: rounded to 16 bits, a scaled row may exceed its bound."""
+    rows = rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows
     return scale_rows(rows, clip_factors(row_norms(rows), bound))
 
 

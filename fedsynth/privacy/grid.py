@@ -33,6 +33,7 @@ from fedsynth.privacy.noise import NoiseStream
 FINENESS = 2.0**20
 MAX_STEPS = 2.0**50  # of one party's numbers, so that thousands of parties add up within 64 bits
 MAX_SCALE = 2.0**43  # of the noise, in steps
+LEAST, MOST = 2.0**-40, 2.0**40  # sensitivity: float32 holds all clipped values between in full
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,16 @@ class FixedPointGrid:
         The step is a power of two, so that placing and reading are exact. It is finer than the
         sensitivity by 2^20 sqrt(numbers), or coarser where the noise is so large that its integers
         would leave the range of the sampler.
+
+        Raises:
+            UserError: The sensitivity, a public number, is so small or large that values clipped to
+                it would lose digits in float32, and with them their bound.
         """
+        if not LEAST <= sensitivity <= MOST:
+            raise UserError(
+                f"a clip that bounds one record's part by {sensitivity:g} is out of range. "
+                f"Allowed: {LEAST:.1g} to {MOST:.1g}."
+            )
         fine = sensitivity / (FINENESS * math.sqrt(max(1, numbers)))
         needed = noise_multiplier * sensitivity / MAX_SCALE
         exponent = max(math.floor(math.log2(fine)), math.ceil(math.log2(max(needed, 1e-300))))
@@ -59,17 +69,18 @@ class FixedPointGrid:
         return FixedPointGrid(step, sensitivity + step * math.sqrt(numbers))
 
     def place(self, values: Tensor) -> Tensor:
-        """The nearest whole numbers of steps, int64.
+        """The nearest whole numbers of steps, int64, of a size that can be added up.
+
+        Larger numbers become the largest. That moves no two vectors apart, where a refusal would
+        show that there is such a number.
 
         Raises:
-            UserError: A number is not finite or too large to be added up.
+            ValueError: A number is not finite, which no mechanism's sum is, whatever the records.
         """
         steps = values.detach().cpu().double() / self.step
         if not torch.isfinite(steps).all():
-            raise UserError("a sum holds numbers that are not finite, and is not sent")
-        if steps.numel() and float(steps.abs().max()) >= MAX_STEPS:
-            raise UserError("a sum holds numbers too large to be added up, and is not sent")
-        return steps.round().long()
+            raise ValueError("a mechanism made a sum with numbers that are not finite")
+        return steps.clamp(-MAX_STEPS, MAX_STEPS).round().long()
 
     def read(self, sums: Tensor) -> Tensor:
         """Whole numbers of steps as float32 numbers."""

@@ -258,6 +258,18 @@ def test_a_record_alone_stays_within_clip_exactly(dtype: str) -> None:
         assert 0.0999 < float(flat(found).norm()) <= 0.1
 
 
+@pytest.mark.parametrize("clip", [1e-4, 1e-6, 1e-8, 1e-11])
+def test_weights_that_a_server_chose_lift_no_record_above_its_clip(clip: float) -> None:
+    """Huge pixels at a class that is all but certain: factors of 1e19 and 1e-23, whose squares are
+    beyond float32. A norm of zero for them left the gradient of 3e-4 as it is."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[5.2e-18], [0.0]]))
+    image, label = torch.full((1, 1, 1, 1), 1e19), torch.zeros(1, dtype=torch.int64)
+    found = clipped_gradient_sum(model, image, label, clip=clip)
+    assert 0.999 * clip < float(flat(found).norm()) <= clip
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_record_does_not_feel_its_neighbours(dtype: str) -> None:
     """A record's share is the same in any company, place and size of batch: to float32 rounding
@@ -324,6 +336,12 @@ def test_clip_rows_bounds_every_row(values: list[list[float]], bound: float) -> 
         else:
             factor = min(1.0, bound / float(row.norm()))
             assert torch.allclose(result, row * factor, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rows_of_16_bits_stay_within_their_bound(dtype: torch.dtype) -> None:
+    rows = (3 * torch.randn(2000, 50, generator=torch.Generator().manual_seed(1))).to(dtype)
+    assert (row_norms(clip_rows(rows, 1.0)) <= 1.0).all()
 
 
 def test_a_gpu_clips_as_the_cpu_and_is_asked_nothing() -> None:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.grid import (
     FINENESS,
+    LEAST,
     MAX_SCALE,
     MAX_STEPS,
+    MOST,
     FixedPointGrid,
     add_noise,
     noised,
@@ -47,10 +49,25 @@ def test_reading_gives_back_what_was_placed():
     assert (grid.read(grid.place(values)) - values).abs().max() <= grid.step / 2
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, 2.0 * MAX_STEPS])
-def test_numbers_that_cannot_be_added_up_are_refused(wrong):
-    with pytest.raises(UserError, match="is not sent"):
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_numbers_that_no_mechanism_makes_are_refused(wrong):
+    with pytest.raises(ValueError, match="not finite"):
         FixedPointGrid(1.0, 1.0).place(torch.tensor([0.0, wrong], dtype=torch.float64))
+
+
+def test_a_sum_beyond_the_range_is_placed_at_its_end_and_shows_nothing():
+    """A refusal would tell a party with one record less, whose sum is within, from this one."""
+    grid = FixedPointGrid(1.0, 1.0)
+    sums = torch.tensor(
+        [MAX_STEPS - 1, MAX_STEPS, 4 * MAX_STEPS, -4 * MAX_STEPS], dtype=torch.float64
+    )
+    assert grid.place(sums).tolist() == [int(x) for x in sums.clamp(-MAX_STEPS, MAX_STEPS)]
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, LEAST / 2, 2 * MOST, math.inf, math.nan])
+def test_a_clip_at_which_float32_loses_digits_is_refused_by_name(sensitivity):
+    with pytest.raises(UserError, match=r"clip .* out of range\. Allowed: 9e-13 to 1e\+12"):
+        FixedPointGrid.of(sensitivity, 10)
 
 
 def test_the_result_is_the_sum_plus_noise_of_the_stated_scale():

@@ -23,6 +23,7 @@ MIN_RIDGE, MIN_LENGTH, MIN_BLOCK_NORM = 1e-6, 0.5, 1e-2
 CONSTANT = 0.3  # the last feature, in place of a bias
 HEAD_RIDGE = 1e-3  # relative to the mean squared feature, for the initial head
 BATCH_SIZE = 4096
+CHUNK = 256  # rows in float64 at a time, so that they stay in a core's cache
 _NET = "net."
 
 
@@ -115,8 +116,12 @@ def gradient_factors(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradient of the cross-entropy at a linear head, per record, as left (outer) right.
 
-    It is zero for a record whose class the head does not have."""
-    residuals = functional.softmax(rows @ weights.T, dim=1)
+    It is zero for a record whose class the head does not have. The scores are float64: those that
+    float32 gives depend in their last bits on the place of a row in memory, and so on the number of
+    records before it, which adds up over records."""
+    wide = weights.double().T
+    scores = torch.cat([part.double() @ wide for part in rows.split(CHUNK)])
+    residuals = functional.softmax(scores, dim=1).float()
     class_index = class_index.to(rows.device)
     known = (class_index >= 0) & (class_index < len(weights))
     own = class_index.clamp(0, len(weights) - 1).unsqueeze(1)

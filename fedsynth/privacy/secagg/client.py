@@ -67,7 +67,7 @@ from fedsynth.privacy.secagg.masking import (
     unflat,
 )
 from fedsynth.privacy.secagg.server import least_threshold
-from fedsynth.storage.files import atomic_write, disk_errors
+from fedsynth.storage.files import atomic_write, disk_errors, read_or_create
 
 __all__ = ["OutOfTurn", "SecAggClient"]
 
@@ -244,14 +244,14 @@ class SecAggClient:
         return given
 
     def _pin(self, question: str, answered: list[int]) -> None:
-        """Bind this request to this set of parties, on disk, before anything is unmasked."""
-        path = self._folder / f"summed-{question[:32]}.checkpoint"
-        if path.exists():
-            if path.read_bytes() != json.dumps(answered).encode():
-                raise OutOfTurn("this question was answered in a sum over other parties before")
-            return
+        """Bind this request to this set of parties, on disk, before anything is unmasked.
+
+        Two processes that are asked at the same time find the set of the first one."""
+        path, own = self._folder / f"summed-{question[:32]}.checkpoint", json.dumps(answered)
         with disk_errors(path):
-            atomic_write(path, json.dumps(answered).encode())
+            bound = read_or_create(path, lambda new: atomic_write(new, own.encode()))
+        if bound != own.encode():
+            raise OutOfTurn("this question was answered in a sum over other parties before")
 
     def _agreed(self, memory: _Memory, which: int, party: int) -> bytes:
         text, own = memory.public[str(party)][which], _private(memory.private[which])

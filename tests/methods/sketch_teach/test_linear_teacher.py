@@ -15,6 +15,7 @@ from fedsynth.methods.sketch_teach.linear_teacher import (
     gradient_factors,
 )
 from fedsynth.nn.classifiers.poolnet import PoolNet
+from fedsynth.privacy.outer_products import clipped_outer_sum
 
 CPU = torch.device("cpu")
 
@@ -35,6 +36,23 @@ def test_gradient_factors_are_the_gradients_of_single_records() -> None:
         torch.testing.assert_close(torch.outer(left[i], right[i]), slope, rtol=1e-4, atol=1e-6)
         product = float(left[i].norm() * right[i].norm())
         assert float(slope.norm()) == pytest.approx(product, rel=1e-4)
+
+
+def test_the_gradient_of_a_record_does_not_depend_on_its_place() -> None:
+    """Rows of 26 numbers lie at two alignments in turn. With scores in float32 their last bits
+    followed it, and of 300,000 records one without any gradient moved the sum by .03 clips."""
+    generator = torch.Generator().manual_seed(60)
+    weights = torch.randn(10, 26, generator=generator) / 5
+    row = torch.randn(1, 26, generator=generator)
+    places = torch.zeros(300_000, dtype=torch.int64)
+    rows = row.repeat(len(places), 1)
+    rows[::2] = 0.0
+    sums = []
+    for first in (0, 1):
+        left, right = gradient_factors(weights, rows[first:].clone(), places[first:])
+        clip = 1.01 * float(left[1 - first].norm() * row.norm())
+        sums.append(clipped_outer_sum(left, right, clip) / clip)
+    assert float((sums[0] - sums[1]).norm()) < 1e-6
 
 
 def test_a_record_of_a_class_without_output_has_no_gradient() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -259,3 +261,21 @@ def test_a_new_session_begins_where_the_last_one_left_a_damaged_file(tmp_path):
     again.share()
     again.collect(numbers_of(3))
     assert torch.equal(again.unmask()["a"], sum(n["a"] for n in numbers_of(3).values()))
+
+
+def test_two_processes_asked_at_once_unmask_one_set_of_parties(tmp_path) -> None:
+    """Flower may start a process per message: each is another client on the same folder."""
+    start, sets = threading.Barrier(2), ([0, 1, 2], [0, 1])
+
+    def bound(number: int, answered: list[int]) -> bool:
+        start.wait()
+        try:
+            SecAggClient(tmp_path, 0, "s")._pin(f"{number:064x}"[::-1], answered)
+        except OutOfTurn:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(50):
+            one, other = (pool.submit(bound, number, answered) for answered in sets)
+            assert one.result() != other.result()

