@@ -20,6 +20,7 @@ CROSS_CUTTING = {
     "test_extension.py": "the examples of the guides",
     "test_faults.py": "whole runs with injected faults",
     "test_two_nodes.py": "whole runs on two nodes without a shared disk",
+    "api/test_notebooks.py": "the notebooks",
     "api/test_python_guide.py": "the guide to the Python API",
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",

@@ -1,0 +1,53 @@
+"""The notebooks: every cell runs, and displays what is stored but for the digits of numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from guides import ROOT, execute
+from notebooks import code_cells
+
+FOLDER = ROOT / "docs/notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+MOST_BYTES = 40_000
+
+
+def words(output: dict) -> str:
+    """An output without its numbers, hashes and spaces."""
+    lines = output.get("text") or output["data"]["text/plain"]
+    text = re.sub(r"\b[0-9a-f]{8,}\b", "#", "".join(lines))
+    return " ".join(re.sub(r"[-+]?\d[\d.,e+-]*", "#", text).split())
+
+
+@pytest.fixture(scope="module")
+def displayed(tmp_path_factory) -> dict[str, list]:
+    """The outputs of all notebooks, run in one process."""
+    program = str(ROOT / "tests/support/notebooks.py")
+    names = [str(path) for path in NOTEBOOKS]
+    printed = execute([program, "--print", *names], tmp_path_factory.mktemp("notebooks"))
+    lines = [json.loads(line) for line in printed.splitlines()]
+    return dict(zip((path.name for path in NOTEBOOKS), lines, strict=True))
+
+
+def test_there_are_two():
+    assert len(NOTEBOOKS) == 2
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_display_what_is_stored(path: Path, displayed: dict[str, list]):
+    cells = code_cells(path)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    for cell, found in zip(cells, displayed[path.name], strict=True):
+        assert list(map(words, cell["outputs"])) == list(map(words, found)), cell["source"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_light_and_names_no_path_of_a_machine(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < MOST_BYTES
+    assert not re.search(r"/(tmp|home|root|work|Users)/", text)
+    assert "image/png" not in text
