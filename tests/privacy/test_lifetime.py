@@ -135,7 +135,7 @@ def test_a_first_job_may_cost_the_whole_budget_by_pld_and_excludes_a_second(tmp_
     assert renyi_divergence(gaussian(sigma), BUDGET.renyi_order) > BUDGET.limit
     book.admit(job("a", sigma))
     book.admit(job("a", sigma))
-    assert book.spent().epsilon == pytest.approx(3.0, rel=1e-6)
+    assert book.spent().epsilon == pytest.approx(3.0, rel=1e-4)
     assert not book.spent().further_jobs
     with pytest.raises(Refused, match="1 jobs have been admitted") as caught:
         book.admit(job("b", 1e6))

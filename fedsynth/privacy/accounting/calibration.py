@@ -1,14 +1,18 @@
 """The smallest noise multiplier, or the largest number of steps, for a budget.
 
-`dp_accounting.calibrate_dp_mechanism` answers the same question; this search starts from the quick
-Renyi answer, so that it needs few of the slow tight counts.
+`dp_accounting.calibrate_dp_mechanism` answers the same question; this search starts near the
+answer, so that it needs few tight counts: from the quick Renyi answer, or for Poisson samples from
+the answers at a few fixed sampling rates. Where it starts follows from the arguments alone, so that
+every process finds the same bits.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from dp_accounting import DpEvent
 from scipy.optimize import brentq
@@ -24,7 +28,17 @@ MOST_STEPS = 10_000_000
 _SMALLEST, _LARGEST = math.log(1e-5), math.log(1e9)
 _FAR = 20.0  # cap of |log(found / target)|, so that 0 and infinity stay numbers
 
+MOST_SECANTS = 8
+_NODES = tuple(0.5 - 0.5 * math.cos((k + 0.5) * math.pi / 5) for k in range(5))  # Chebyshev's
+
 Excess = Callable[[float], float]  # log sigma -> log(epsilon found / epsilon wanted)
+
+
+class Near(NamedTuple):
+    """Where an answer is expected, and the slope of the excess there, about right."""
+
+    log_sigma: float
+    slope: float
 
 
 def noise_multiplier(
@@ -33,12 +47,15 @@ def noise_multiplier(
     delta: float,
     accountant: str = Accounting.PLD,
     relation: str = Relation.ADD_REMOVE,
+    *,
+    near: Near | None = None,
+    precision: float = PRECISION,
 ) -> float:
     """The smallest sigma for which `make_event(sigma)` costs at most `epsilon`.
 
     Claim: the epsilon of the returned number itself has been computed and is within the target.
     Assumption: the cost of `make_event` falls as sigma grows.
-    Consequence: the answer is rounded up by at most `PRECISION`.
+    Consequence: the answer is rounded up by at most `precision`.
 
     Args:
         make_event: The event for a noise multiplier.
@@ -46,6 +63,8 @@ def noise_multiplier(
         delta: The delta at which epsilon is counted.
         accountant: "pld", or a convention of `accounting.rdp`.
         relation: The neighbouring relation.
+        near: Where the answer is expected, for the tight count; default: near that of "rdp".
+        precision: How far above the smallest multiplier the answer may lie, relative to it.
 
     Raises:
         UserError: No multiplier meets the target, or nearly every one does.
@@ -66,21 +85,46 @@ def noise_multiplier(
         return excess
 
     start, step = 0.0, math.log(2)
+    excess = excess_by(accountant, relation)
     if accountant == Accounting.PLD:
         # Renyi accounting is quick and lies a little above the tight count: begin at its answer.
-        quick = excess_by(Accounting.RDP, relation)
-        low, high = _bracket(quick, start, step)
-        start = float(brentq(quick, low, high, xtol=1e-3))
         step = 0.05
-    excess = excess_by(accountant, relation)
-    low, high = _bracket(excess, start, step)
-    best = float(brentq(excess, low, high, xtol=PRECISION / 4))
+        if near is None:
+            quick = excess_by(Accounting.RDP, relation)
+            start = _root(quick, *_bracket(quick, start, math.log(2)), 1e-3)
+            near = Near(start, (quick(start + step) - quick(start)) / step)
+        start = near.log_sigma
+        if (found := _secant(excess, near, precision)) is not None:
+            return math.exp(found)
+    best = _root(excess, *_bracket(excess, start, step), PRECISION / 4)
     while excess(best) > 0:  # the root's last digits may fall on the wrong side
         best += PRECISION / 4
     return math.exp(best)
 
 
-@lru_cache(maxsize=1024)
+def _root(excess: Excess, low: float, high: float, precision: float) -> float:
+    return float(brentq(excess, low, high, xtol=precision))
+
+
+def _secant(excess: Excess, near: Near, precision: float) -> float | None:
+    """A log sigma within the target and at most `precision` above the smallest one; None if a few
+    steps do not reach it."""
+    at, slope = near
+    before: tuple[float, float] | None = None
+    for _ in range(MOST_SECANTS):
+        found = excess(at)
+        if before is not None and abs(at - before[0]) > precision / 4:
+            slope = (found - before[1]) / (at - before[0])
+        if slope >= 0:
+            return None
+        if 0.8 * precision * slope <= found <= 0:
+            return at
+        before = at, found
+        at = at - found / slope + 0.05 * precision
+    return None
+
+
+@lru_cache(maxsize=16_384)
 def poisson_gaussian_multiplier(
     q: float,
     steps: int,
@@ -91,14 +135,81 @@ def poisson_gaussian_multiplier(
     relation: str = Relation.ADD_REMOVE,
     event: Callable[[float], DpEvent] = gaussian,
 ) -> float:
-    """Sigma for `steps` mechanisms of this event, each on its own Poisson sample of rate `q`."""
+    """Sigma for `steps` mechanisms of this event, each on its own Poisson sample of rate `q`.
+
+    For the tight count the search starts from the answers at fixed rates around `q`, which the
+    parties of a stage share; 1,000 parties of other sizes need little more than one count each."""
+    target = _Target(steps, epsilon, delta, accountant, relation, event)
+    near = None
+    if accountant == Accounting.PLD and 0 < q < 1 and steps:
+        near = _between_rates(q, target)
+    return _at_rate(q, target, near)
+
+
+class _Target(NamedTuple):
+    """A calibration for a sampling rate, all but the rate."""
+
+    steps: int
+    epsilon: float
+    delta: float
+    accountant: str
+    relation: str
+    event: Callable[[float], DpEvent]
+
+    def whole(self, q: float, sigma: float) -> DpEvent:
+        """The event of all steps."""
+        return repeated(poisson(q, self.event(sigma)), self.steps)
+
+
+def _at_rate(
+    q: float, target: _Target, near: Near | None = None, precision: float = PRECISION
+) -> float:
     return noise_multiplier(
-        lambda sigma: repeated(poisson(q, event(sigma)), steps),
-        epsilon,
-        delta,
-        accountant,
-        relation,
+        functools.partial(target.whole, q),
+        target.epsilon,
+        target.delta,
+        target.accountant,
+        target.relation,
+        near=near,
+        precision=precision,
     )
+
+
+def _between_rates(q: float, target: _Target) -> Near | None:
+    """The answer at a rate by the polynomial through those at `_NODES` of its octave; None if one
+    of these rates needs no noise."""
+    octave = math.floor(math.log2(q))
+    try:
+        answers = _at_nodes(octave, target)
+    except UserError:
+        return None
+    place = math.log2(q) - octave
+    weights = [
+        math.prod((place - other) / (node - other) for other in _NODES if other != node)
+        for node in _NODES
+    ]
+    log_sigma, slope = (
+        sum(w * value for w, value in zip(weights, values, strict=True))
+        for values in zip(*answers, strict=True)
+    )
+    return Near(log_sigma + 0.3 * PRECISION, slope)
+
+
+@lru_cache(maxsize=256)
+def _at_nodes(octave: int, target: _Target) -> tuple[Near, ...]:
+    """The answers at the rates 2^(octave + node), and the slopes of the excess there."""
+    answers = []
+    for node in _NODES:
+        q = 2.0 ** (octave + node)
+        sigma = _at_rate(q, target, precision=PRECISION / 8)
+        here, beyond = (
+            accounting.epsilon(
+                target.whole(q, sigma * factor), target.delta, Accounting.RDP, target.relation
+            )
+            for factor in (1.0, 1.05)
+        )
+        answers.append(Near(math.log(sigma), math.log(beyond / here) / math.log(1.05)))
+    return tuple(answers)
 
 
 @lru_cache(maxsize=1024)

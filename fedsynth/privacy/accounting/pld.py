@@ -45,11 +45,15 @@ from typing import Any
 
 import dp_accounting as dp
 import numpy as np
-from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as distributions
-from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
 from fedsynth.core.errors import UserError
+from fedsynth.privacy.accounting.gaussian_pld import (
+    gaussian_in_ball,
+    pld_epsilon,
+    sampled_gaussian,
+    self_composed,
+)
 from fedsynth.privacy.accounting.rdp import (
     CONVENTIONS,
     POISSON_IN_BALL,
@@ -99,7 +103,7 @@ def _epsilon(pld: Any, way: Spending | Change, delta: float) -> float:
     if delta < SMALLEST_DELTA:
         return renyi_bound(way, delta)
     with np.errstate(over="ignore"):  # a mass that is too small to divide by gives infinity
-        found = float(pld.get_epsilon_for_delta(delta))
+        found = pld_epsilon(pld, delta)
     return found if math.isfinite(found) else renyi_bound(way, delta)
 
 
@@ -178,29 +182,11 @@ def _distributions(
         if kind == WITHOUT_REPLACEMENT_KIND:
             raise UserError(WITHOUT_REPLACEMENT)
         if kind == POISSON_IN_BALL and relation == dp.NeighboringRelation.REPLACE_ONE:
-            one = _in_ball(q, sigma, interval)
+            one = gaussian_in_ball(q, sigma, interval)
         else:
-            one = distributions.from_gaussian_mechanism(
-                standard_deviation=sigma,
-                value_discretization_interval=interval,
-                sampling_prob=q,
-                neighboring_relation=relation,
-            )
-        found.append(one.self_compose(n))
+            one = sampled_gaussian(q, sigma, interval, relation)
+        found.append(self_composed(one, n))
     return found
-
-
-def _in_ball(q: float, sigma: float, interval: float) -> Any:
-    """The PLD of a replacement where values lie in a ball, from the profile of its dominating pair,
-    by dp-accounting's pessimistic discretisation."""
-    removed = GaussianPrivacyLoss(sigma, sampling_prob=q, adjacency_type=AdjacencyType.REMOVE)
-    top = math.ceil(removed.connect_dots_bounds().epsilon_upper / interval)
-    epsilons = np.arange(top + 1) * interval
-    deltas = np.asarray(removed.get_delta_for_epsilon(epsilons))
-    mirrored = -np.expm1(-epsilons) + np.exp(-epsilons) * deltas  # of -epsilons
-    profile = np.concatenate([mirrored[:0:-1], deltas])
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -top, top, profile)
-    return distributions.PrivacyLossDistribution(pmf)
 
 
 def _unsampled(mu2: float, interval: float) -> list[Any]:
@@ -214,7 +200,7 @@ def _unsampled(mu2: float, interval: float) -> list[Any]:
 
 
 def _composed(parts: Iterable[Any], interval: float) -> Any:
-    total = distributions.identity(value_discretization_interval=interval)
+    total = None
     for part in parts:
-        total = total.compose(part)
-    return total
+        total = part if total is None else total.compose(part)
+    return total or distributions.identity(value_discretization_interval=interval)

@@ -28,6 +28,7 @@ POISSON, WITHOUT_REPLACEMENT_KIND = "poisson", "without_replacement"
 POISSON_IN_BALL = "poisson_in_ball"  # of values that lie in a ball with or without any record
 MAX_REPLACED_ORDER = 256
 _TENTHS = tuple(1 + x / 10 for x in range(1, 100))
+_ROWS, _CELLS = 64, 2**18  # orders, and numbers, that are computed together
 
 WITHOUT_REPLACEMENT = (
     "sampling without replacement is counted by accountant=wor_bound only (replace one); sample "
@@ -208,21 +209,44 @@ def _sampled_renyi(kind: str, q: float, sigma: float, orders: tuple[float, ...])
 def _log_moment_whole(kind: str, q: float, sigma: float, orders: np.ndarray) -> np.ndarray:
     """Binomial sums: exact for Poisson sampling, Theorem A.1's bound without replacement."""
     found = np.empty(len(orders))
-    j = np.arange(int(orders.max()) + 1, dtype=float)
-    shift = j * (j - 1) / (2 * sigma**2)  # log of the j-th moment of the Gaussian's likelihood
-    for i, a in enumerate(orders.astype(int)):
-        k = j[: a + 1]
-        terms = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1) + k * math.log(q)
-        terms = terms + shift[: a + 1]
-        if kind != WITHOUT_REPLACEMENT_KIND:
-            terms += (a - k) * math.log1p(-q) if q < 1 else np.where(k < a, -np.inf, 0.0)
-        else:
-            terms[0], terms[1] = 0.0, -np.inf
-            second = 1 / sigma**2  # divergence of order 2
-            terms[2] += min(math.log(4) + math.log(-math.expm1(-second)), math.log(2))
-            terms[3:] += math.log(2)
-        found[i] = logsumexp(terms)
+    for start in range(0, len(orders), _ROWS):
+        block = orders[start : start + _ROWS].astype(int)
+        found[start : start + _ROWS] = _binomial_sums(kind, q, sigma, tuple(block.tolist()))
     return found
+
+
+def _binomial_sums(kind: str, q: float, sigma: float, orders: tuple[int, ...]) -> np.ndarray:
+    """`_log_moment_whole` for a few orders: a row of terms per order."""
+    k, left, binomials = _binomials(orders)
+    terms = binomials + k * math.log(q) + k * (k - 1) / (2 * sigma**2)
+    if kind != WITHOUT_REPLACEMENT_KIND:
+        terms += left * math.log1p(-q) if q < 1 else np.where(left > 0, -np.inf, 0.0)
+    else:
+        terms[:, 0], terms[:, 1] = 0.0, -np.inf
+        second = 1 / sigma**2  # divergence of order 2
+        terms[:, 2] += min(math.log(4) + math.log(-math.expm1(-second)), math.log(2))
+        terms[:, 3:] += math.log(2)
+    return _log_sums(terms)
+
+
+@lru_cache(maxsize=64)
+def _binomials(orders: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The indices k, per order a the differences a - k (0 beyond a), and the logarithms of the
+    binomial coefficients (minus infinity beyond a)."""
+    k = np.arange(max(orders) + 1, dtype=float)
+    left = np.asarray(orders, dtype=float)[:, None] - k
+    inside = left >= 0
+    left = np.where(inside, left, 0.0)
+    rows = gammaln(np.asarray(orders, dtype=float) + 1)[:, None]
+    logs = np.where(inside, rows - gammaln(k + 1) - gammaln(left + 1), -np.inf)
+    return k, left, logs
+
+
+def _log_sums(terms: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of exponentials of each row."""
+    largest = terms.max(axis=1)
+    sums: np.ndarray = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
+    return sums
 
 
 def _log_moment_fraction(q: float, sigma: float, orders: np.ndarray) -> np.ndarray:
@@ -238,4 +262,6 @@ def _log_moment_fraction(q: float, sigma: float, orders: np.ndarray) -> np.ndarr
     z = np.arange(-14 * sigma, orders.max() + 14 * sigma, step)
     weight = -(z**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi)))
     ratio = np.logaddexp(math.log1p(-q), math.log(q) + (2 * z - 1) / (2 * sigma**2))
-    return np.asarray([logsumexp(a * ratio + weight) for a in orders])
+    rows = max(1, _CELLS // len(z))
+    blocks = (orders[start : start + rows] for start in range(0, len(orders), rows))
+    return np.concatenate([_log_sums(np.outer(block, ratio) + weight) for block in blocks])
