@@ -24,6 +24,7 @@ CROSS_CUTTING = {
     "api/test_python_guide.py": "the guide to the Python API",
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",
+    "cli/test_cluster_guides.py": "the guides to SLURM and Kubernetes",
     "cli/test_export_guide.py": "the guide to exports",
     "cli/test_own_data_guide.py": "the guide to records of one's own",
     "experiment/test_attacked_parties.py": "real parties whose files are attacked",
