@@ -250,6 +250,21 @@ def export(words: Words) -> None:
 
 
 @_command()
+def report(words: Words) -> None:
+    """Write the report of a run, or an index over a folder of runs.
+
+    \b
+    fedsynth report RUN|FOLDER [--format html|md|latex|pdf] [--out FOLDER]
+
+    Of a run, into RUN/report: its page with figures as SVG and PDF, or the same as Markdown, as
+    LaTeX with booktabs tables, or as PDF, printed by an installed browser. Of a folder of runs,
+    into it: an index that puts them side by side and says what differs in data, settings and
+    the meaning of epsilon.
+    """
+    _exit("fedsynth.cli.report", words)
+
+
+@_command()
 def ledger(words: Words) -> None:
     """Show, check, export or close a party's ledger.
 

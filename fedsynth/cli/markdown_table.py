@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ from fedsynth.core.errors import exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
 from fedsynth.report.classifier_tables import by_classifier, by_quality
 from fedsynth.report.classifier_tables import markdown as listing_markdown
-from fedsynth.report.guarantees import Meaning, difference, guarantees, meaning_of
+from fedsynth.report.guarantees import Meaning, meaning_of, other_meanings
 from fedsynth.report.summary import SummaryRow, frame, stages_of, summarise, table_note
 from fedsynth.storage.run_directory import RunDirectory
 
@@ -29,16 +28,6 @@ def results_table(rows: Sequence[SummaryRow]) -> str:
     return f"{markdown_table(head, lines)}\n\n{table_note(rows)}."
 
 
-def _other_meaning(run: RunDirectory, first: Meaning) -> list[str]:
-    """The runs whose epsilons mean something else than those of the first, with the converted
-    numbers."""
-    return [
-        f"{method}, ε = {epsilon_text(budget)}: differs from the first run in {text}."
-        for (method, budget), guarantee in guarantees(run).items()
-        if math.isfinite(budget) and (text := difference(guarantee, first))
-    ]
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table of each run named."""
     runs = sys.argv[1:] if words is None else words
@@ -51,7 +40,7 @@ def _print_tables(runs: Sequence[str]) -> None:
         run = RunDirectory.read(name)
         metrics = frame(run.metrics())
         print(results_table(summarise(metrics)))
-        for line in _other_meaning(run, first):
+        for line in other_meanings(run, first):
             print(f"* {line}")
         for listing in (by_classifier(metrics), by_quality(metrics)):
             if listing:

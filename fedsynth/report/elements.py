@@ -27,6 +27,7 @@ class ReportContext:
     rows: Sequence[SummaryRow]
     folder: Path | None = None  # of the page and its figures; None: the run directory
     figure_kinds: tuple[str, ...] = ("png", "svg")  # files of each figure
+    links: bool = True  # to files of the run; on paper there are none
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file that belongs to the page, beside it."""

@@ -104,6 +104,16 @@ def difference(ours: Guarantee, theirs: Meaning) -> str:
     return f"{', '.join(parts)}: {_conversion(ours, theirs)}"
 
 
+def other_meanings(run: RunDirectory, first: Meaning) -> list[str]:
+    """The epsilons of a run that mean something else than those of a first one, with the converted
+    numbers."""
+    return [
+        f"{method}, ε = {epsilon_text(budget)}: differs from the first run in {text}."
+        for (method, budget), guarantee in guarantees(run).items()
+        if math.isfinite(budget) and (text := difference(guarantee, first))
+    ]
+
+
 def _conversion(ours: Guarantee, theirs: Meaning) -> str:
     mine = ours.meaning
     if mine.unit and theirs.unit and mine.unit != theirs.unit:

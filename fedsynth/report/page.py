@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedsynth.report.elements import ReportContext, Section
-from fedsynth.report.rendering import render_page
+from fedsynth.report.rendering import facts_of, render_page
 from fedsynth.report.report_data import ReportData
 from fedsynth.report.sections.classes import class_section
 from fedsynth.report.sections.classifiers import classifier_section
@@ -44,6 +44,11 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
 )
 
 
+def render_report(data: ReportData, sections: Sequence[Section]) -> str:
+    """The page of a run."""
+    return render_page(data.title, facts_of(data), sections, data.noise_seed)
+
+
 def sections_of(context: ReportContext) -> list[Section]:
     """The sections of a report in order; draws the figures and writes them."""
     return [section for build in SECTIONS if (section := build(context)) is not None]
@@ -62,4 +67,4 @@ def write_report(run: RunDirectory, data: ReportData) -> Path:
     run.compact_metrics()
     metrics = frame(run.metrics())
     context = ReportContext(run, data, metrics, summarise(metrics))
-    return run.write_text(REPORT, render_page(data, sections_of(context)))
+    return run.write_text(REPORT, render_report(data, sections_of(context)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jinja2
 
@@ -26,12 +26,28 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def render_page(data: ReportData, sections: Sequence[Section]) -> str:
-    """Render the whole page; it fetches nothing, and its one script sorts tables."""
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(data=data, sections=sections, widths=BUCKETS)
+def facts_of(data: ReportData) -> dict[str, str]:
+    """The short facts below the title of a report."""
+    return {"Scenario": data.scenario, "Data": data.dataset, "Preset": data.preset}
+
+
+def render_page(
+    title: str,
+    facts: Mapping[str, str],
+    sections: Sequence[Section],
+    noise_seed: int | None = None,
+) -> str:
+    """Render a whole page; it fetches nothing, and its one script sorts tables.
+
+    Args:
+        title: The title.
+        facts: Short facts below it, by name.
+        sections: The sections in order.
+        noise_seed: Of reproducible noise, which a banner names.
+    """
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        title=title, facts=facts, sections=sections, noise_seed=noise_seed, widths=BUCKETS
     )
 
 

@@ -93,11 +93,12 @@ def privacy_section(context: ReportContext) -> Section:
 
 
 def _certificates(context: ReportContext) -> dict[str, object]:
-    """Links to the certificates of the releases, relative to the page."""
+    """The certificates of the releases with their links, relative to the page."""
     folder = context.run.path
     found = sorted((folder / RELEASES).glob(f"*/*{CERTIFICATE_SUFFIX}"))
     names = [path.relative_to(folder).as_posix() for path in found]
-    return {"certificates": names[:MAX_ROWS], "more_certificates": len(names[MAX_ROWS:])}
+    shown = {name: context.link(name) if context.links else "" for name in names[:MAX_ROWS]}
+    return {"certificates": shown, "more_certificates": len(names[MAX_ROWS:])}
 
 
 def _audits(context: ReportContext) -> Table | None:
