@@ -16,8 +16,9 @@ from fedsynth.core.plan import readable_view
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import describe
 from fedsynth.privacy.accounting.gdp import check_delta
+from fedsynth.privacy.certificate.canonical import canonical
 from fedsynth.privacy.ledger import Entry, read_chains, total
-from fedsynth.privacy.ledger_entry import CHARGE, damaged, printable
+from fedsynth.privacy.ledger_entry import CHARGE, damaged, printable, verified_chain
 from fedsynth.privacy.ledger_file import head_gap
 from fedsynth.privacy.noise import KEY_FILE, end_repetitions
 from fedsynth.storage.files import disk_errors, write_file
@@ -159,13 +160,28 @@ def close(path: Path) -> str:
 
 
 def _chains(path: Path) -> list[list[Entry]]:
-    """The verified chains of a file."""
+    """The verified chains of a ledger, or of an export of one."""
     if not path.is_file():
         raise UserError(f"{path} is not a file.")
-    chains = read_chains(path)
+    exported = _exported(path)
+    chains = read_chains(path) if exported is None else exported
     if not chains:
         raise UserError(f"{path} holds no entries: it is empty or was cut off.")
     return chains
+
+
+def _exported(path: Path) -> list[list[Entry]] | None:
+    """The verified chains of an export; None for any other file."""
+    if path.suffix == ".jsonl":
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+        if document["format"] != FORMAT:
+            return None
+        texts = [b"".join(canonical(fields) + b"\n" for fields in c) for c in document["chains"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return [verified_chain(text, f"{path.name}, chain {n}") for n, text in enumerate(texts, 1)]
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -191,7 +207,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one of the commands; exit code 2 after an error, which is printed."""
     parser = ArgumentParser(prog="fedsynth ledger")
     parser.add_argument("command", choices=("show", "verify", "export", "close"))
-    parser.add_argument("path", type=Path, help="a party's ledger.jsonl, or a run's")
+    parser.add_argument("path", type=Path, help="a party's ledger.jsonl, a run's, or an export")
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="for ledgers of earlier versions; default: 1e-5"
     )

@@ -59,6 +59,8 @@ def readable_view(stored: str) -> str:
 SERVER_VIEW = View(ViewKind.SERVER)
 PUBLIC_VIEW = View(ViewKind.PUBLIC)
 
+PARTY_CLASS_COUNTS = "the number of records of each class at each party"  # in `Plan.assumes`
+
 
 @dataclass(frozen=True)
 class PartyPlan:

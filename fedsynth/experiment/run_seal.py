@@ -21,8 +21,10 @@ from fedsynth.privacy.certificate.canonical import (
 from fedsynth.privacy.party_key import PartyKey
 from fedsynth.storage.releases import RELEASES
 from fedsynth.storage.run_directory import (
+    COMPARISON,
     CONFIG,
     ENVIRONMENT,
+    FIGURES,
     LEDGER,
     METRICS,
     REPORT,
@@ -32,7 +34,8 @@ from fedsynth.storage.run_directory import (
 )
 
 SEAL = "seal.json"
-_FILES = (CONFIG, ENVIRONMENT, METRICS, TIMINGS, LEDGER, REPORT)
+_FILES = (CONFIG, ENVIRONMENT, METRICS, TIMINGS, LEDGER, REPORT, COMPARISON)
+_FOLDERS = (RELEASES, FIGURES)
 FORM = "fedsynth run 1"
 
 
@@ -78,7 +81,7 @@ def seal_problems(run: RunDirectory, trusted: Mapping[str, str]) -> list[str]:
 
 def _hashes(run: RunDirectory) -> dict[str, str]:
     names = [name for name in _FILES if (run.path / name).is_file()]
-    names += [f"{RELEASES}/{name}" for name in _below(run.path / RELEASES)]
+    names += [f"{folder}/{name}" for folder in _FOLDERS for name in _below(run.path / folder)]
     return {name: hashlib.sha256((run.path / name).read_bytes()).hexdigest() for name in names}
 
 

@@ -48,7 +48,7 @@ from fedsynth.privacy.accounting.accountant import epsilon, renyi_divergence
 from fedsynth.privacy.accounting.events import composed, flatten, from_json, to_json
 from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.privacy.ledger_entry import CHARGE, Entry
-from fedsynth.storage.files import disk_errors, sync_directory
+from fedsynth.storage.files import OF_PARTY, disk_errors, sync_directory
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 SLACK = 1e-9  # relative, as in the ledger: calibration stops this side of the target
@@ -177,7 +177,7 @@ class LifetimeBook:
         """
         if job.key in self._known:
             return
-        with disk_errors(self._path):
+        with disk_errors(self._path, OF_PARTY):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock"):
                 jobs = self.jobs()

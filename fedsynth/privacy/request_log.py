@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from fedsynth.core.errors import Refusal, Refused, UserError
-from fedsynth.storage.files import disk_errors, durable_append
+from fedsynth.storage.files import OF_PARTY, disk_errors, durable_append
 
 COUNTED = "counted"
 
@@ -74,7 +74,7 @@ class RequestLog:
 
     def _add(self, line: str, *, durable: bool) -> None:
         raw = f"{line}\n".encode()
-        with disk_errors(self._path):
+        with disk_errors(self._path, OF_PARTY):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if durable:
                 durable_append(self._path, raw)

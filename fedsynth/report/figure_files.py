@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fedsynth.report.elements import Picture, ReportContext
 from fedsynth.report.figures import DARK, LIGHT, Theme, render
+from fedsynth.storage.run_directory import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FOLDER = "figures"
 Draw = Callable[[Theme], "Figure | None"]
 
 
@@ -35,7 +35,7 @@ def embedded(
         return None
     rendered = {kind: render(light, kind) for kind in ("svg", *context.figure_kinds)}
     for kind in context.figure_kinds:
-        context.write(f"{FOLDER}/{name}.{kind}", rendered[kind])
+        context.write(f"{FIGURES}/{name}.{kind}", rendered[kind])
     thin = [None if narrow is None else narrow(theme) for theme in (LIGHT, DARK)]
     thin_light, thin_dark = (None if one is None else render(one, "svg") for one in thin)
     return Picture(
@@ -44,5 +44,5 @@ def embedded(
         render(dark, "svg"),
         narrow=thin_light,
         narrow_dark=thin_dark,
-        file=f"{FOLDER}/{name}",
+        file=f"{FIGURES}/{name}",
     )

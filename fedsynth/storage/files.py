@@ -16,6 +16,8 @@ from fedsynth.core.errors import UserError
 
 TEMPORARY_SUFFIX = ".part"
 
+OF_PARTY = "`ledger` of party.yaml (out= in a simulation)"  # names a party's own folder
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}

@@ -105,6 +105,12 @@ def test_an_export_can_be_checked_and_links_no_data(path, capsys, tmp_path):
     marks = [entry.data for entry in entries]
     assert len(set(marks)) == len(marks)
     assert run(capsys, "export", path)[1] == copy
+    code, out, _ = run(capsys, "verify", tmp_path / "copy.json")
+    assert (code, "every hash and signature holds" in out) == (0, True)
+    assert run(capsys, "show", tmp_path / "copy.json")[0] == 0
+    (tmp_path / "copy.json").write_text(copy.replace('"label": "call 1', '"label": "call 7'))
+    code, _, err = run(capsys, "verify", tmp_path / "copy.json")
+    assert (code, "copy.json, chain 1, line 2" in err) == (2, True)
 
 
 def test_ledgers_of_earlier_versions_are_shown(capsys):

@@ -12,6 +12,8 @@ from fedsynth.experiment.run_seal import SEAL, seal_problems, seal_run, server_k
 from fedsynth.privacy.certificate.canonical import rendered, sealed
 from fedsynth.storage.run_directory import RunDirectory
 
+OF_REPORT = ("report.html", "comparison.md", "figures/parties.png")
+
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
@@ -19,6 +21,8 @@ def run(tmp_path) -> RunDirectory:
     made.write_config({"unit": "record"})
     made.add_metrics([("psg", 1.0, 0, 1, "accuracy", 0.5)])
     made.write_text("releases/a/stage-1.npz", "content")
+    for name in OF_REPORT:
+        made.write_text(name, "0.5")
     seal_run(made, 3)
     return made
 
@@ -32,6 +36,12 @@ def test_a_changed_cell_is_found(run: RunDirectory) -> None:
     text = (run.path / "metrics.csv").read_text()
     (run.path / "metrics.csv").write_text(text.replace("0.5", "0.6"))
     assert seal_problems(run, {}) == ["metrics.csv was changed after the run."]
+
+
+@pytest.mark.parametrize("name", OF_REPORT)
+def test_a_changed_file_of_the_report_is_found(run: RunDirectory, name: str) -> None:
+    (run.path / name).write_text("0.9")
+    assert seal_problems(run, {}) == [f"{name} was changed after the run."]
 
 
 def test_added_and_removed_files_are_found(run: RunDirectory) -> None:

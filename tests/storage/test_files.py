@@ -101,6 +101,12 @@ def test_every_refusal_of_the_disk_is_one_error_with_advice(tmp_path, code, advi
         raise OSError(code, os.strerror(code))
 
 
+def test_the_advice_for_a_partys_own_files_names_its_policy(tmp_path):
+    message = r"no space is left on the disk. Free some, or choose .* with `ledger` of party.yaml"
+    with pytest.raises(UserError, match=message), files.disk_errors(tmp_path, files.OF_PARTY):
+        raise OSError(errno.ENOSPC, "full")
+
+
 def test_a_file_is_written_with_the_folders_it_needs(tmp_path):
     path = files.write_file(tmp_path / "a" / "b.txt", b"text")
     assert path.read_bytes() == b"text"

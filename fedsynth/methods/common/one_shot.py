@@ -23,7 +23,6 @@ C = TypeVar("C")
 # Facts that plans treat as public
 PARTY_RECORDS = "the number of records of each party"
 PARTY_CLASSES = "the classes a party holds"
-PARTY_CLASS_COUNTS = "the number of records of each class at each party"
 ALL_RECORDS = "the number of records of all parties together"
 STAGE_CLASSES = "the classes of a stage"
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.messages import Release, Request
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, PartyPlan, Plan
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
@@ -99,8 +99,7 @@ class DPGAN(GeneratorRelease[DPGANConfig]):
         with torch.device("meta"):
             weights = sum(p.numel() for p in cfg.generator(stage.data.shape).parameters())
         parties = tuple(_party_plan(cfg, stage, info, budget, weights) for info in stage.parties)
-        assumes = ("the number of records of each class at each party",)
-        return Plan(self.name, stage, budget, parties, assumes=assumes)
+        return Plan(self.name, stage, budget, parties, assumes=(PARTY_CLASS_COUNTS,))
 
     def network(self, cfg: DPGANConfig, plan: Plan, party: int, *key: object) -> PerClassGenerators:
         shape, held = plan.stage.data.shape, plan.info(party).class_counts

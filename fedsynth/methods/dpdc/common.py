@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fedsynth.core.enums import DataKind
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, PartyPlan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod, set_bytes
+from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import class_rates, sampled_party_plan
 
 

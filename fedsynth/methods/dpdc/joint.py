@@ -21,14 +21,13 @@ import torch
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import Plan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, Plan
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.noise_placement import (
     JointConfig,
     JointMethod,
     aggregate_parties,
 )
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS
 from fedsynth.methods.common.poisson_plan import class_rates, expected_records
 from fedsynth.methods.dpdc.distribution_matching import CondensedImages, Step, check_network
 from fedsynth.methods.dpdc.ndpdc import NDPDC, NDPDCConfig

@@ -29,11 +29,11 @@ from torch import Tensor
 from fedsynth.core.enums import Relation
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import PartyPlan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, PartyPlan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.common.generator_training import LearningGenerator
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod, set_bytes
+from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import (
     class_rates,
     expected_records,

@@ -32,10 +32,10 @@ import torch
 from fedsynth.core.enums import DataKind
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, PartyPlan, Plan
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.core.types import Budget, PartyInfo, Stage
-from fedsynth.methods.common.one_shot import PARTY_CLASS_COUNTS, OneShotMethod
+from fedsynth.methods.common.one_shot import OneShotMethod
 from fedsynth.methods.marginals.config import MSTConfig, NoiseMultipliers
 from fedsynth.methods.marginals.table_model import Arrays, TableModel
 from fedsynth.methods.method import PartyContext

@@ -20,7 +20,7 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.plan import Plan, readable_view
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, Plan, readable_view
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.gdp import check_delta
 from fedsynth.privacy.certificate.canonical import Document, canonical, number, read_number
@@ -89,6 +89,8 @@ def statement_body(
     """
     info, share, budget = plan.info(party), plan.of(party), budget or plan.budget
     mine = [e for e in entries if e.job == job and e.stage <= plan.stage.index]
+    # Stated only where the plan names them as public.
+    counts = info.class_counts if PARTY_CLASS_COUNTS in plan.assumes else {}
     return {
         "form": FORM,
         "party": party,
@@ -102,7 +104,7 @@ def statement_body(
         "budget": number(budget.epsilon),
         "accounting": str(budget.accounting),
         "records": info.records,
-        "class_counts": {str(c): n for c, n in sorted(info.class_counts.items())},
+        "class_counts": {str(c): n for c, n in sorted(counts.items())},
         "policy": policy,
         "views": observed(tuple(share.views), share.shares),
         "ledger": {

@@ -67,7 +67,7 @@ from fedsynth.privacy.secagg.masking import (
     unflat,
 )
 from fedsynth.privacy.secagg.server import least_threshold
-from fedsynth.storage.files import atomic_write, disk_errors, read_or_create
+from fedsynth.storage.files import OF_PARTY, atomic_write, disk_errors, read_or_create
 
 __all__ = ["OutOfTurn", "SecAggClient"]
 
@@ -248,7 +248,7 @@ class SecAggClient:
 
         Two processes that are asked at the same time find the set of the first one."""
         path, own = self._folder / f"summed-{question[:32]}.checkpoint", json.dumps(answered)
-        with disk_errors(path):
+        with disk_errors(path, OF_PARTY):
             bound = read_or_create(path, lambda new: atomic_write(new, own.encode()))
         if bound != own.encode():
             raise OutOfTurn("this question was answered in a sum over other parties before")
@@ -284,7 +284,7 @@ class SecAggClient:
             raise OutOfTurn("what this party kept of the sum is damaged: begin it again") from error
 
     def _write(self, memory: _Memory) -> None:
-        with disk_errors(self._path):
+        with disk_errors(self._path, OF_PARTY):
             self._folder.mkdir(parents=True, exist_ok=True)
             atomic_write(self._path, json.dumps(asdict(memory)).encode())
 

@@ -31,7 +31,6 @@ from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
 
-COMPARISON = "comparison.md"
 HEADINGS = ("method", "ε", "measured by", "ours", "paper", "source", "differs in", "caveat")
 _ACCURACY_METRIC = re.compile(r"accuracy_(?P<protocol>[A-Z]|none)_(?P<name>\w+)")
 AVERAGE = "average"

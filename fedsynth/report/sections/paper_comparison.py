@@ -6,7 +6,6 @@ import math
 
 from fedsynth.report.elements import Column, ColumnKind, ReportContext, Row, Section, Table
 from fedsynth.report.paper_comparison.table import (
-    COMPARISON,
     HEADINGS,
     NOTE,
     cells,
@@ -14,6 +13,7 @@ from fedsynth.report.paper_comparison.table import (
     departures,
     markdown,
 )
+from fedsynth.storage.run_directory import COMPARISON
 
 _KINDS: tuple[ColumnKind, ...] = (
     "label",

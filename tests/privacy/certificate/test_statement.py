@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import certified
 import pytest
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.plan import PARTY_CLASS_COUNTS
 from fedsynth.engine.base import Engine
 from fedsynth.experiment.job import Job
 from fedsynth.privacy.accounting.events import flatten
@@ -51,6 +53,15 @@ def test_lines_of_other_jobs_are_counted_and_not_shown(job: Job) -> None:
     found = read_statement(other, key_of(job))
     assert found.not_shown == len(read_entries(job.party_folder(1) / "ledger.jsonl"))
     assert isinstance(found, Statement)
+
+
+def test_counts_of_classes_are_stated_where_the_plan_names_them_as_public(job: Job) -> None:
+    plan = job.plan(0)
+    assert PARTY_CLASS_COUNTS not in plan.assumes
+    assert body_of(job)["class_counts"] == {}
+    public = dataclasses.replace(plan, assumes=(PARTY_CLASS_COUNTS,))
+    counts = {str(label): n for label, n in plan.info(1).class_counts.items()}
+    assert body_of(job, plan=public)["class_counts"] == counts
 
 
 def entry(body: dict[str, Any], number: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays, Request
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
 from fedsynth.privacy.mechanisms.votes import VoteCounts
-from fedsynth.storage.files import disk_errors
+from fedsynth.storage.files import OF_PARTY, disk_errors
 from fedsynth.storage.state_file import DamagedState, read_state, write_state
 
 EVERY_SECONDS = 60.0
@@ -97,7 +97,7 @@ class TeacherStore:
 
     def _write(self, number: int, content: dict[str, Any]) -> None:
         path = self._round_file(number)
-        with disk_errors(path):
+        with disk_errors(path, OF_PARTY):
             write_state(path, content)
 
     def _read(self, number: int) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ class TeacherStore:
             "fingerprint": ensemble.fingerprint(),
             "teachers": list(ensemble.tensors()),
         }
-        with disk_errors(self._saved):
+        with disk_errors(self._saved, OF_PARTY):
             write_state(self._saved, content)
 
     @torch.no_grad()
