@@ -35,7 +35,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--keys", type=Path, help="file of known keys: HEX, then party N or server")
     made.add_argument("--delta", type=float, default=1e-5, help="of a ledger; default: 1e-5")
     made.add_argument(
-        "--opacus", action="store_true", help="count a ledger by Opacus's accountants as well"
+        "--opacus", action="store_true", help="count a ledger by dp-accounting and Opacus as well"
     )
     made.add_argument(
         "--unit", choices=tuple(Unit), help="of a ledger; default: from the run's config.yaml"

@@ -38,7 +38,7 @@ class Account:
     words: str
     pld: float
     rdp: float
-    opacus: dict[str, float]  # the same by Opacus's accountants, where it was asked for
+    others: dict[str, float]  # the same by other programs, where it was asked for
     noise: str
     views: tuple[str, ...]
 
@@ -101,7 +101,7 @@ def _account(chain: list[Entry], delta: float, opacus: bool, relation: str) -> A
         describe(spent),
         epsilon(spent, delta, "pld", relation),
         epsilon(spent, delta, "rdp", relation),
-        {name: value for name, value in others.items() if name.startswith("opacus")},
+        {name: value for name, value in others.items() if name not in ("pld", "rdp")},
         first.noise,
         tuple(sorted({entry.view for entry in chain})),
     )
@@ -116,7 +116,7 @@ def report(
         path: A run's ledger, or a party's own.
         delta: The delta at which epsilons are counted.
         unit: The unit of privacy; None: from the run's configuration.
-        opacus: Whether to count by Opacus's accountants as well.
+        opacus: Whether to count by Opacus's accountants and dp-accounting's own as well.
         relation: The neighbouring relation; None: from the run's configuration.
 
     Raises:
@@ -134,7 +134,7 @@ def report(
     unit = unit or unit_of(path)
     lines = []
     for a in found:
-        counts = {"PLD": a.pld, "RDP": a.rdp, **a.opacus}
+        counts = {"PLD": a.pld, "RDP": a.rdp, **a.others}
         lines.append(
             f"{a.job}, party {a.party}: epsilon "
             + ", ".join(f"{value:.4g} ({name})" for name, value in counts.items())

@@ -70,11 +70,12 @@ def test_the_protected_unit_is_the_runs_or_named_or_said_to_be_unknown(merged, c
         assert unit() == name
 
 
-def test_opacus_agrees_from_above_and_below(merged):
-    """Its PRV accountant bounds the same loss as PLD, its RDP accountant the looser way."""
+def test_other_programs_agree(merged):
+    """Opacus's PRV accountant bounds the same loss as PLD, its RDP accountant the looser way."""
     for account in accounts(merged, 1e-5, opacus=True):
-        assert account.opacus["opacus_prv"] == pytest.approx(account.pld, abs=0.03)
-        assert account.opacus["opacus_rdp"] == pytest.approx(account.rdp, rel=0.02)
+        assert account.others["opacus_prv"] == pytest.approx(account.pld, abs=0.03)
+        assert account.others["opacus_rdp"] == pytest.approx(account.rdp, rel=0.02)
+        assert account.others["dp_accounting_pld"] == pytest.approx(account.pld, rel=1e-6)
 
 
 def test_a_removed_line_is_found_and_named(merged, capsys):

@@ -1,7 +1,8 @@
 """The epsilon of an event: tight, by Renyi orders, and by the conventions of published papers.
 
-Claim: `epsilon(event, delta)` is an upper bound, from dp-accounting's pessimistic privacy loss
-distribution (PLD), or from the exact formula where all mechanisms are unsampled Gaussians.
+Claim: `epsilon(event, delta)` is an upper bound, from a pessimistic privacy loss distribution (PLD)
+like dp-accounting's (`accounting.gaussian_pld`), or from the exact formula where all mechanisms are
+unsampled Gaussians.
 Published conventions reproduce a paper's number beside it. They are not always sound: a convention
 states what a paper computed, and each method documents where that falls short.
 
@@ -118,8 +119,9 @@ def _renyi_divergence(text: str, order: float, relation: str) -> float:
 def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
     """The event's epsilon by independent programs: dp-accounting's PLD, Opacus's RDP and PRV.
 
-    Empty for events that Opacus cannot express (parallel branches, disclosures). PRV is its upper
-    bound at an error of 0.01, or of 0.3% of epsilon where that is more.
+    "pld" and "rdp" are ours. Empty for events that Opacus cannot express (parallel branches,
+    disclosures). PRV is its upper bound at an error of 0.01, or of 0.3% of epsilon where that is
+    more.
     """
     from opacus.accountants import PRVAccountant, RDPAccountant
 
@@ -130,6 +132,7 @@ def cross_check(event: DpEvent, delta: float) -> dict[str, float]:
     if ways[0].mu2:
         history.append((ways[0].mu2 ** -0.5, 1.0, 1))
     found = {name: epsilon(event, delta, name) for name in ("pld", "rdp")}
+    found["dp_accounting_pld"] = pld.library_epsilon(ways[0], delta)
     renyi, prv = RDPAccountant(), PRVAccountant()
     renyi.history = prv.history = history
     with warnings.catch_warnings(), np.errstate(all="ignore"):

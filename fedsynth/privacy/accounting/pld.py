@@ -73,6 +73,17 @@ def spending_epsilon(way: Spending, delta: float) -> float:
     return _epsilon(_pld(way, _interval(way, delta)), way, delta)
 
 
+def library_epsilon(way: Spending, delta: float) -> float:
+    """`spending_epsilon` by dp-accounting alone, on the same grid; about ten times slower."""
+    interval = _interval(way, delta)
+    accountant = dp.pld.PLDAccountant(value_discretization_interval=interval)
+    for (_, q, sigma), n in way.sampled.items():
+        accountant.compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(sigma)), n)
+    if way.mu2:
+        accountant.compose(dp.GaussianDpEvent(way.mu2**-0.5))
+    return float(accountant.get_epsilon(delta))
+
+
 def spending_delta(way: Spending, epsilon: float, near_delta: float) -> float:
     """The delta of sampled mechanisms at `epsilon`; the grid is chosen for `near_delta`."""
     return float(_pld(way, _interval(way, near_delta)).get_delta_for_epsilon(epsilon))

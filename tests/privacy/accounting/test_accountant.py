@@ -235,7 +235,8 @@ def test_public_counts_make_an_exchange_of_what_is_calibrated_to_removal(claimed
 
 def test_four_programs_agree():
     found = cross_check(composed([sgd(0.01, 1.0, 1000), gaussian(5.0)]), DELTA)
-    assert set(found) == {"pld", "rdp", "opacus_rdp", "opacus_prv"}
+    assert set(found) == {"pld", "rdp", "dp_accounting_pld", "opacus_rdp", "opacus_prv"}
+    assert found["dp_accounting_pld"] == pytest.approx(found["pld"], rel=1e-7)
     assert found["opacus_rdp"] == pytest.approx(found["rdp"], rel=1e-6)
     assert found["opacus_prv"] - 0.03 <= found["pld"] <= found["opacus_prv"] + 1e-3
     assert cross_check(disclosed(), DELTA) == {}

@@ -4,8 +4,14 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
 from fedsynth.privacy.accounting.gaussian_pld import pld_epsilon, sampled_gaussian, self_composed
+from fedsynth.privacy.accounting.pld import library_epsilon
+from fedsynth.privacy.accounting.spending import key, spendings
 
 RELATIONS = {
     "add_remove": dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -71,3 +77,19 @@ def test_a_composition_keeps_all_mass(times):
     one = sampled_gaussian(0.02, 0.8, 2.0**-8, RELATIONS["add_remove"])
     pmf = self_composed(one, times)._pmf_remove
     assert pmf._probs.sum() + pmf._infinity_mass == pytest.approx(1.0, abs=1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    q=st.floats(1e-5, 1.0),
+    sigma=st.floats(0.4, 30.0),
+    times=st.integers(1, 3000),
+    delta=st.sampled_from([1e-3, 1e-5, 1e-7]),
+)
+def test_any_epsilon_is_that_of_dp_accounting_on_the_same_grid(q, sigma, times, delta):
+    event = repeated(poisson(q, gaussian(sigma)), times)
+    (way,) = spendings(key(event))
+    if not way.sampled:
+        return
+    expected = library_epsilon(way, delta)
+    assert epsilon(event, delta) == pytest.approx(expected, rel=1e-5, abs=1e-9)
