@@ -18,6 +18,7 @@ CROSS_CUTTING = {
     "test_architecture.py": "the structure of the repository",
     "test_docs_privacy.py": "pages of docs/",
     "test_extension.py": "the examples of the guides",
+    "test_guides.py": "the tour and the stories",
     "test_faults.py": "whole runs with injected faults",
     "test_two_nodes.py": "whole runs on two nodes without a shared disk",
     "api/test_notebooks.py": "the notebooks",

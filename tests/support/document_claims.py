@@ -29,6 +29,8 @@ CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_r
 DEVICE = "core/test_device.py::test_"
 FAULTS, APPS = "test_faults.py::test_", "engine/test_client_app.py::test_"
 TWO_NODES = "test_two_nodes.py::test_"
+CARD, FOLDER = "api/export/test_card.py::test_", "api/export/test_folder.py::test_"
+FORMS = "api/export/test_forms.py::test_"
 PAGES, MISSING = "test_docs_privacy.py::test_", "methods/test_missing_classes.py::test_"
 
 _EXCHANGE = f"{ACCOUNTANT}public_counts_make_an_exchange_of_what_is_calibrated_to_removal"
@@ -257,6 +259,30 @@ TESTED: dict[str, dict[str, str]] = {
         "stores the rows in the package": f"{STORED}the_rows_are_those_of_the_results",
         "Reports and certificates show": "report/sections/test_privacy.py::test_audits_of_the_code_stand_beside_the_spending_and_say_what_they_are",
     },
+    "docs/guides/export.md": {
+        "A release in a run is an": f"{CHECK}the_certificate_of_any_file_of_a_release",
+        "with a card that says": f"{CARD}a_card_says_every_promise_and_assumption",
+        "The release is a file": "api/test_locate.py::test_a_release_is_found",
+        "| `png-folder` |": f"{FORMS}class_folders_sort_by_label_and_hold_the_images",
+        "| `csv` |": f"{FORMS}the_table_is_the_file_of_the_run",
+        "| `parquet` |": f"{FORMS}pandas_reads_rows_and_types",
+        "| `torch` |": f"{FORMS}arrays_of_sets_and_models_are_those_of_the_release",
+        "| `hf` |": f"{FORMS}hugging_face_reads_the_folder",
+        "| `README.md` | the card": f"{CARD}a_card_says_every_promise_and_assumption",
+        "The licence is left to you": f"{CARD}a_card_says_every_promise_and_assumption",
+        "| `privacy.json` | the certificate": f"{FOLDER}an_export_is_verified_loaded_and_the_release",
+        "| `export.json` |": f"{CARD}facts_for_programs",
+        "| `metadata.json` |": f"{CARD}sdv_is_told_the_columns_of_the_schema",
+        "| `certified/` |": f"{FOLDER}an_export_is_verified_loaded_and_the_release",
+        "A folder that exists is not": f"{FOLDER}nothing_is_overwritten",
+        "leaves no folder": f"{FOLDER}nothing_is_left_of_an_export_that_fails",
+        "is missing or does not hold is not": f"{FOLDER}a_damaged_release_is_not_exported",
+        "nor are unchanged records": "api/export/test_source.py::test_unchanged_records_are_not_exported",
+        "The card of a reference": f"{CARD}a_reference_without_privacy_says_so_first",
+        "other values, a missing or an additional": f"{FOLDER}a_changed_export_is_found_out",
+        "The card is not compared": f"{FOLDER}a_changed_export_is_found_out",
+        "nothing is lost in any form": f"{FOLDER}an_export_is_verified_loaded_and_the_release",
+    },
     "docs/guides/certificates.md": {
         "Beside each release lies": f"{CHECK}the_certificate_of_any_file_of_a_release",
         "It says what the release promises": "privacy/certificate/test_words.py::test_it_says_what_is_promised_to_whom",
@@ -404,6 +430,13 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "Keys:",
         "`epsilon`, `delta`, `runs`",
         "A release cannot be audited by itself",
+    ),
+    "docs/guides/export.md": (
+        "A small run with a seed",
+        "| form |",
+        "Beside the data the folder has",
+        "| file |",
+        "In a program:",
     ),
     "docs/guides/certificates.md": (
         "A small run with a seed",

@@ -1,0 +1,99 @@
+"""The tour, the stories and the comparison: blocks run in order, numbers stand in the results."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from guides import ROOT, execute
+
+from fedsynth.cli.main import app
+from fedsynth.core.enums import DataKind
+from fedsynth.methods.registry import all_methods
+
+PAGES = {
+    "docs/tour.md": ("tour/report.html", "handed_over/README.md"),
+    "docs/stories.md": (
+        "table.tex",
+        "accuracy.svg",
+        "board/report.html",
+        "handed_over/data.csv",
+        "private_shapes/stage-1.npz",
+    ),
+}
+
+
+def program(page: str) -> str:
+    """The Python and shell blocks of a page, in their order, as one program."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    kinds = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert {kind for kind, _ in kinds} <= {"python", "bash"}
+    parts = ["from fedsynth.cli.main import app as _app"]
+    for kind, block in kinds:
+        lines = [block]
+        if kind == "bash":
+            words = [shlex.split(line) for line in block.splitlines()]
+            assert all(first == "fedsynth" for first, *_ in words)
+            call = "_app.main({!r}, prog_name='fedsynth', standalone_mode=False)"
+            lines = [call.format(rest) for _, *rest in words]
+        parts += lines
+    return "\n".join(parts)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_followed(page: str, tmp_path: Path):
+    execute(["-c", program(page)], tmp_path)
+    for name in PAGES[page]:
+        assert (tmp_path / name).stat().st_size > 0, name
+    if page == "docs/stories.md":
+        assert "mst" in (tmp_path / "table.tex").read_text()
+
+
+def comparison_rows(heading: str) -> list[list[str]]:
+    """The rows of the table under a heading of the comparison."""
+    text = (ROOT / "docs/comparison.md").read_text(encoding="utf-8")
+    part = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")]
+    return rows[1:]
+
+
+def test_every_speed_of_the_comparison_was_printed_by_its_command():
+    command, printed = "", ""
+    rows = comparison_rows("Speed")
+    for *_, ours, theirs, source in rows:
+        if source != "the same":
+            command, file = re.findall(r"`(.*?)`", source)
+            assert (ROOT / command.split()[1]).is_file()
+            printed = (ROOT / file).read_text(encoding="utf-8")
+        for number in (ours, theirs):
+            assert re.search(rf"(?<![\d.]){re.escape(number.split()[0])}(?![\d.])", printed), number
+    assert len(rows) > 4
+
+
+def test_the_features_of_the_comparison_are_commands_and_counted():
+    private = [some for some in all_methods().values() if some.private]
+    kinds = [sum(kind in some.kinds for some in private) for kind in DataKind]
+    numbers = [len(private), *kinds]
+    rows = comparison_rows("Features of fedsynth")
+    assert list(map(int, re.findall(r"\d+", rows[0][0]))) == numbers
+    for _, command in rows:
+        name, word, *_ = shlex.split(command.strip("`"))
+        assert name == "fedsynth"
+        assert word in app.commands
+
+
+def test_the_guide_to_installation_names_what_the_metadata_say():
+    text = (ROOT / "docs/guides/installation.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE))
+    assert extras == set(project["optional-dependencies"])
+    versions = re.findall(r":: (3\.\d+)", " ".join(project["classifiers"]))
+    assert f"Python {', '.join(versions[:-1])} or {versions[-1]}" in text
+    assert project["requires-python"] == ">=3.11,<3.14"
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for kept in ("fedsynth", "scenarios", "pyproject.toml", "README.md", "LICENSE"):
+        assert f"!{kept}" in ignored
