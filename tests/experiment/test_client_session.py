@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_runs as tiny
+import torch
 from real_party import POLICY, RealParty, Reply
 
 from fedsynth.core.errors import Refusal
 from fedsynth.core.messages import Request
+from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.engine.messages import PartyRefused
@@ -22,7 +24,7 @@ from fedsynth.experiment.job import Job
 from fedsynth.experiment.proposal import proposal_text
 from fedsynth.experiment.simulated_parties import policy_of
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.ledger import read_entries, total
+from fedsynth.privacy.ledger import read_charges, read_entries, total
 from fedsynth.privacy.policy import policy_text
 
 ASK = Request("release", 0, scalars={"seed": 0})
@@ -369,3 +371,36 @@ def test_the_partys_job_is_the_servers_but_for_what_is_its_own(tmp_path: Path) -
     assert own.identity == job.identity
     assert own.plans == job.plans
     assert own.out == ""
+
+
+def certain_of(label: int, **settings: Any) -> tuple[dict[str, Any], Request]:
+    """A proposal of one gradient over all records, and the request with weights of which all
+    features are about 1e18 and all records of one class, but for 1e-22."""
+    settings = {"batch": 1000, "epochs": 1, **settings}
+    job = tiny.tiny_job("dp_sgd_joint", Path("unused"), "together", settings)
+    data = job.plan(0).stage.data
+    state = {n: torch.zeros(v.shape) for n, v in job.config.empty_model(data).state_dict().items()}
+    for name, value in state.items():
+        if value.dim() == 4:
+            value.copy_(torch.randn(value.shape, generator=torch_generator("cheat", name)))
+        elif value.dim() == 1 and name.endswith("weight"):
+            value.fill_(1.0)
+    last = [name for name, value in state.items() if value.dim() == 1 and bool((value == 1).any())]
+    state[last[-1]].fill_(1e18)
+    state["classifier.bias"] = 52.0 * (torch.arange(data.classes) == label)
+    return wanted("dp_sgd_joint", settings=settings), Request("gradient", arrays=state)
+
+
+def test_weights_and_a_clip_of_a_servers_choice_lift_no_record_above_the_noise(party) -> None:
+    """With norms in float32 the rows of the other classes held 82 deviations of the noise."""
+    reply = party.ask(*certain_of(0, clip=1e-6))
+    assert reply.release is not None, reply.text
+    rows = reply.release.arrays["classifier.weight"][1:].double() / 1e-6
+    (charge,) = read_charges(party.folder / "ledger.jsonl")
+    assert 0.8 < float(rows.square().mean().sqrt()) / charge.event["event"]["sigma"] < 1.5
+
+
+@pytest.mark.parametrize("clip", [1e-30, 1e30])
+def test_a_clip_beyond_what_float32_bounds_gets_nothing(party, clip: float) -> None:
+    reply = party.ask(*certain_of(0, clip=clip))
+    assert (reply.release, reply.refusal) == (None, Refusal.INTERNAL)
