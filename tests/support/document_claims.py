@@ -51,7 +51,7 @@ TESTED: dict[str, dict[str, str]] = {
         "refuses what exceeds its limit": f"{SESSION}a_server_that_asks_for_a_large_epsilon_gets_nothing",
         "Simulated parties run the same": f"{SESSION}a_simulated_party_answers_by_its_own_policy",
         "checks every chain": "cli/test_verify_ledger.py::test_every_chain_is_counted_anew",
-        "also with an independent": "cli/test_verify_ledger.py::test_opacus_agrees_from_above_and_below",
+        "also with an independent": "cli/test_verify_ledger.py::test_other_programs_agree",
         "Try it on `results/split_mnist": "cli/test_ledger.py::test_ledgers_of_earlier_versions_are_shown",
         "`fedsynth ledger show": "cli/test_ledger.py::test_a_whole_ledger_verifies_and_says_what_is_not_seen",
         "in a world of its own": "experiment/test_simulated_parties.py::test_each_party_of_a_job_has_the_policy_in_its_folder",
