@@ -29,8 +29,8 @@ from fedsynth.evaluation.protocols import (
 )
 from fedsynth.evaluation.types import (
     EvalResult,
+    Predictions,
     checked_class_indices,
-    count_correct,
     subsample,
     training_targets,
 )
@@ -138,8 +138,8 @@ def _test(
     rules: Protocol,
     info: DatasetInfo,
     outputs: Sequence[int],
-) -> dict[int, tuple[int, int]]:
-    """Correct and tested per class; output number i predicts the class `outputs[i]`."""
+) -> Predictions:
+    """What is predicted per class; output number i predicts the class `outputs[i]`."""
     device = next(net.parameters()).device
     net.eval()
     predicted = torch.cat(
@@ -148,7 +148,7 @@ def _test(
             for part in images.split(TEST_BATCH)
         ]
     ).cpu()
-    return count_correct(torch.tensor(list(outputs))[predicted] == labels.cpu(), labels.cpu())
+    return Predictions.of(torch.tensor(list(outputs))[predicted], labels)
 
 
 def steps_with_test(plan: TrainingSchedule) -> frozenset[int]:
@@ -203,15 +203,11 @@ def _train_network(task: EvaluationTask) -> EvalResult:
     earlier: list[EvalResult] = []
 
     def result() -> EvalResult:
+        found = _test(
+            net, task.test_images, task.test_labels, rules=rules, info=info, outputs=task.classes
+        )
         return EvalResult(
-            _test(
-                net,
-                task.test_images,
-                task.test_labels,
-                rules=rules,
-                info=info,
-                outputs=task.classes,
-            ),
+            found.per_class,
             config.protocol,
             task.classifier,
             config.width,
@@ -219,6 +215,7 @@ def _train_network(task: EvaluationTask) -> EvalResult:
             plan.steps,
             len(task.train.images),
             batch=rules.batch,
+            mistakes=found.mistakes,
         )
 
     fit_network(
@@ -248,9 +245,9 @@ def _fit_classical(task: EvaluationTask) -> EvalResult:
         unit_interval(task.test_images),
         seed_of(*task.key, task.classifier),
     )
-    labels = task.test_labels.cpu()
+    found = Predictions.of(torch.tensor(task.classes)[predicted], task.test_labels)
     return EvalResult(
-        count_correct(torch.tensor(task.classes)[predicted] == labels, labels),
+        found.per_class,
         task.config.protocol,
         task.classifier,
         width=0,
@@ -258,6 +255,7 @@ def _fit_classical(task: EvaluationTask) -> EvalResult:
         steps=0,
         images=len(task.train.images),
         remark=remark,
+        mistakes=found.mistakes,
     )
 
 
@@ -279,9 +277,9 @@ def score_model(
     with one_thread():
         net = classifier_from_state(model.network, model.width, info, model.state, device)
         outputs = range(info.classes)
-        per_class = _test(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
+        found = _test(net, test_images, test_labels, rules=rules, info=info, outputs=outputs)
     return EvalResult(
-        per_class,
+        found.per_class,
         "none",
         model.network,
         model.width,
@@ -289,4 +287,5 @@ def score_model(
         0,
         0,
         seconds=time.perf_counter() - start,
+        mistakes=found.mistakes,
     )

@@ -41,6 +41,7 @@ class EvalResult:
     tests_during_training: int = 0
     real_data_accuracy: float | None = None  # of the same classifier, trained on real data
     remark: str = ""  # on this classifier, for the reader
+    mistakes: Mapping[int, Mapping[int, int]] | None = None  # class -> wrong prediction -> count
 
     @property
     def accuracy(self) -> float:
@@ -58,6 +59,11 @@ class EvalResult:
         fields = json.loads(text)
         fields = {_FORMER_FIELDS.get(name, name): value for name, value in fields.items()}
         fields["per_class"] = {int(c): tuple(counts) for c, counts in fields["per_class"].items()}
+        if fields.get("mistakes") is not None:
+            fields["mistakes"] = {
+                int(c): {int(wrong): count for wrong, count in row.items()}
+                for c, row in fields["mistakes"].items()
+            }
         return EvalResult(**fields)
 
 
@@ -108,9 +114,22 @@ def subsample(train: SyntheticSet, most: int, key: tuple[object, ...]) -> Synthe
     return replace(train, images=train.images[chosen], labels=train.labels[chosen], soft=soft)
 
 
-def count_correct(correct: torch.Tensor, labels: torch.Tensor) -> dict[int, tuple[int, int]]:
-    """Correct and tested per class."""
-    return {
-        int(label): (int(correct[labels == label].sum()), int((labels == label).sum()))
-        for label in torch.unique(labels)
-    }
+@dataclass(frozen=True)
+class Predictions:
+    """Counts of what a classifier predicted for the test records of each class."""
+
+    per_class: dict[int, tuple[int, int]]  # correct and tested
+    mistakes: dict[int, dict[int, int]]  # class -> wrong prediction -> count, where there are any
+
+    @staticmethod
+    def of(predicted: torch.Tensor, labels: torch.Tensor) -> Predictions:
+        """The counts of predicted classes and true ones."""
+        predicted, labels = predicted.cpu(), labels.cpu()
+        per_class, mistakes = {}, {}
+        for label in map(int, torch.unique(labels)):
+            found = predicted[labels == label]
+            per_class[label] = (int((found == label).sum()), len(found))
+            kinds, counts = torch.unique(found[found != label], return_counts=True)
+            if len(kinds):
+                mistakes[label] = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+        return Predictions(per_class, mistakes)

@@ -43,7 +43,7 @@ from fedsynth.experiment.progress import ProgressDisplay, StageProgress, read_pr
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
-from fedsynth.storage.run_directory import FAILED, LEDGER, SERVER, RunDirectory
+from fedsynth.storage.run_directory import FAILED, LEDGER, SERVER, RunDirectory, evaluation_file
 
 DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
 DISPLAY_SHARE = 0.05  # most time that these readings may take
@@ -349,7 +349,7 @@ def _completed(value: Any) -> Future[Any]:
 
 
 def _classifier_file(job: Job, stage: int, number: int) -> str:
-    return f"{SERVER}/{job.name}/evaluation-{stage + 1}-{number}.json"
+    return evaluation_file(job.name, stage + 1, number)
 
 
 def _quality_file(job: Job, stage: int) -> str:

@@ -136,14 +136,14 @@ def accuracy_over_budgets(
     for panel, data in zip(panels, names, strict=True):
         panel_rows = rows[rows["data"] == data].sort_values("epsilon")
         for name, accuracy in references.items():
-            panel.axhline(accuracy, label=f"{_plain(name)} (not private)", **styles[name])
+            panel.axhline(accuracy, label=f"{plain_text(name)} (not private)", **styles[name])
         for method in sorted(set(rows["method"])):
             line = panel_rows[panel_rows["method"] == method]
             panel.errorbar(
                 line["epsilon"],
                 line["accuracy"],
                 yerr=_bars(line),
-                label=_plain(method),
+                label=plain_text(method),
                 capsize=3,
                 **styles[method],
             )
@@ -151,7 +151,7 @@ def accuracy_over_budgets(
         panel.xaxis.set_major_locator(FixedLocator(sorted(set(panel_rows["epsilon"]))))
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: epsilon_text(x)))
-        panel.set_title(_plain(data), fontweight="bold")
+        panel.set_title(plain_text(data), fontweight="bold")
         panel.set_xlabel("ε")
         panel.grid(color=theme.grid, linewidth=0.8)
         panel.set_axisbelow(True)
@@ -184,7 +184,7 @@ def accuracy_matrices(
     figure, panels = grid(len(matrices), columns, (2.6, 2.75), theme)
     for panel, ((method, epsilon), matrix) in zip(panels, matrices.items(), strict=True):
         heat_map(panel, matrix.to_numpy(), 8 if len(matrix.columns) <= 6 else 5)
-        panel.set_title(f"{_plain(method)}, ε = {epsilon_text(epsilon)}", fontsize=9)
+        panel.set_title(f"{plain_text(method)}, ε = {epsilon_text(epsilon)}", fontsize=9)
         panel.set_xticks(range(len(matrix.columns)), [str(c) for c in matrix.columns])
         panel.set_yticks(range(len(matrix.index)), [str(r) for r in matrix.index])
         panel.tick_params(length=0)
@@ -260,10 +260,10 @@ def images_by_method(
         panel.set_frame_on(False)
         if row == 0:
             title = names[classes[column]] if names else str(classes[column])
-            panel.set_title(_plain(title[:MAX_TITLE]), fontsize=7 if names else 9)
+            panel.set_title(plain_text(title[:MAX_TITLE]), fontsize=7 if names else 9)
         if column == 0:
             panel.set_ylabel(
-                f"{_plain(method)}\nε = {epsilon_text(epsilon)}",
+                f"{plain_text(method)}\nε = {epsilon_text(epsilon)}",
                 rotation=0,
                 ha="right",
                 va="center",
@@ -344,13 +344,13 @@ def _line(panel: Axes, row: SummaryRow, style: Mapping[str, Any]) -> None:
         stages,
         [point.mean for point in points],
         yerr=bars,
-        label=_plain(row.method) if row.private else f"{_plain(row.method)} (not private)",
+        label=plain_text(row.method) if row.private else f"{plain_text(row.method)} (not private)",
         capsize=3,
         markersize=5.5,
         **style,
     )
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text that matplotlib shows unchanged: no mathematics, no label hidden by an underscore."""
     return text.replace("$", r"\$").removeprefix("_") or " "

@@ -45,6 +45,11 @@ FAILED = "failed.json"  # in the server's folder of a job that failed
 SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 
+def evaluation_file(job: str, stage: int, number: int | str) -> str:
+    """The file of one classifier's result, in the run directory; stages count from 1."""
+    return f"{SERVER}/{job}/evaluation-{stage}-{number}.json"
+
+
 class RunDirectory:
     """One run on disk, from `create` (a new run), `open` (to continue) or `read`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +13,8 @@ from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.evaluation.types import (
     EvalResult,
+    Predictions,
     checked_class_indices,
-    count_correct,
     subsample,
     training_targets,
 )
@@ -41,9 +43,21 @@ def test_results_of_0_1_are_read():
     assert result.real_data_accuracy == 0.9
 
 
-def test_correct_predictions_are_counted_per_class() -> None:
-    correct = torch.tensor([True, False, True, True])
-    assert count_correct(correct, torch.tensor([3, 3, 0, 3])) == {0: (1, 1), 3: (2, 3)}
+def test_predictions_are_counted_per_class() -> None:
+    labels = torch.tensor([3, 3, 0, 3, 3])
+    found = Predictions.of(torch.tensor([3, 0, 0, 7, 0]), labels)
+    assert found.per_class == {0: (1, 1), 3: (1, 4)}
+    assert found.mistakes == {3: {0: 2, 7: 1}}
+    for label, (correct, tested) in found.per_class.items():
+        assert correct + sum(found.mistakes.get(label, {}).values()) == tested
+
+
+def test_mistakes_are_stored_with_a_result_and_may_be_unknown() -> None:
+    result = EvalResult({3: (1, 4)}, "P", "mlp", 1, 1.0, 1, 1, mistakes={3: {0: 2, 7: 1}})
+    assert EvalResult.from_json(result.to_json()) == result
+    assert replace(result, mistakes=None) == EvalResult.from_json(
+        replace(result, mistakes=None).to_json()
+    )
 
 
 def test_an_unknown_label_is_refused() -> None:

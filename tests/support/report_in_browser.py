@@ -137,7 +137,9 @@ def main() -> int:
     axe = options.axe.read_text(encoding="utf-8")
     found: list[str] = []
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = play.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+        )
         for number, page in enumerate(options.pages):
             path = page.resolve()
             found += problems(browser, path, axe, options.out / f"{number}-{path.parent.name}")

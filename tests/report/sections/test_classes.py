@@ -8,11 +8,13 @@ from pathlib import Path
 from report_pages import Page, context, report_data
 
 from fedsynth.core.types import DatasetInfo, PartyInfo
+from fedsynth.evaluation.types import EvalResult
 from fedsynth.report.rendering import render_section
 from fedsynth.report.report_data import ReportData
 from fedsynth.report.sections.classes import MAX_COLUMNS, class_section
 from fedsynth.storage.metrics import Metric
-from fedsynth.storage.run_directory import RunDirectory
+from fedsynth.storage.releases import release_name
+from fedsynth.storage.run_directory import RunDirectory, evaluation_file
 
 
 def words(path: Path, values: list[float], data: ReportData) -> str:
@@ -29,7 +31,7 @@ def test_worst_and_smallest_class(tmp_path: Path) -> None:
     data = replace(report_data(), info=info, parties=(PartyInfo(0, 9, {0: 5, 1: 3, 2: 1}),))
     text = words(tmp_path / "run", [0.9, 0.25, 0.5], data)
     assert "Smallest class: cow cat dog cow psg 1 dog 0.250 0.500 0.900 0.250 0.500" in text
-    assert "The smallest class has 1 training records" in text
+    assert "The smallest class has 1 training record" in text
     equal = replace(data, parties=(PartyInfo(0, 9, {0: 3, 1: 3, 2: 3}),))
     assert "mallest class" not in words(tmp_path / "equal", [0.9, 0.25, 0.5], equal)
 
@@ -41,3 +43,18 @@ def test_many_classes_one_class_and_none(tmp_path: Path) -> None:
     assert "All 13 classes are in metrics.csv" in text
     assert words(tmp_path / "one", [0.5], report_data()) == ""
     assert words(tmp_path / "none", [], report_data()) == ""
+
+
+def test_what_is_taken_for_what_has_the_names_of_classes(tmp_path: Path) -> None:
+    info = DatasetInfo("x", (1, 8, 8), 2, (0.0,), (1.0,), class_names=("cat", "dog"))
+    run = RunDirectory.create(tmp_path / "run")
+    values = {"accuracy": 0.75, "accuracy_of_class_0": 0.5, "accuracy_of_class_1": 1.0}
+    run.add_metrics(Metric("psg", 1.0, 0, 1, k, v) for k, v in values.items())
+    result = EvalResult({0: (2, 4), 1: (4, 4)}, "P", "mlp", 1, 1.0, 1, 1, mistakes={0: {1: 2}})
+    run.write_text(evaluation_file(release_name("psg", 1.0, 0), 1, 0), result.to_json())
+    section = class_section(context(run, replace(report_data(), info=info)))
+    assert section is not None
+    page = Page(render_section(section))
+    assert "psg 1 cat taken for dog (50%)" in page.text
+    assert "Confusion matrices" in (page.all("img")[0]["alt"] or "")
+    assert (run.path / "figures" / "confusions.svg").is_file()
