@@ -1,4 +1,4 @@
-"""The tour, the stories and the comparison: blocks run in order, numbers stand in the results."""
+"""Pages of the documents: blocks run in order, numbers stand in results, pages have tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from guides import ROOT, execute
 
 from fedsynth.cli.main import app
+from fedsynth.cli.run import main as run_command
 from fedsynth.core.enums import DataKind
+from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.methods.registry import all_methods
 
 PAGES = {
@@ -25,11 +27,75 @@ PAGES = {
     ),
 }
 
+TESTED_IN = {  # pages with blocks, and the file that runs or reads them
+    "README.md": "api/test_python_guide.py",
+    "docs/concepts/relation_unit_view.md": "test_docs_privacy.py",
+    "docs/guides/add_a_data_set.md": "test_extension.py",
+    "docs/guides/add_a_method.md": "test_extension.py",
+    "docs/guides/add_a_scenario.md": "test_extension.py",
+    "docs/guides/audit.md": "cli/test_audit.py",
+    "docs/guides/certificates.md": "cli/test_certificates_guide.py",
+    "docs/guides/export.md": "cli/test_export_guide.py",
+    "docs/guides/installation.md": "test_guides.py",
+    "docs/guides/kubernetes.md": "cli/test_cluster_guides.py",
+    "docs/guides/own_data.md": "cli/test_own_data_guide.py",
+    "docs/guides/plugins.md": "test_guides.py",
+    "docs/guides/python_api.md": "api/test_python_guide.py",
+    "docs/guides/ray_cluster.md": "test_guides.py",
+    "docs/guides/real_nodes.md": "privacy/test_policy.py",
+    "docs/guides/slurm.md": "cli/test_cluster_guides.py",
+    **dict.fromkeys(PAGES, "test_guides.py"),
+}
+
+
+def fenced(page: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page: kind and text."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_every_page_with_blocks_has_a_test_that_reads_it():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {str(path.relative_to(ROOT)) for path in pages}
+    assert {page for page in found if fenced(page)} == set(TESTED_IN)
+    for page, file in TESTED_IN.items():
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert Path(page).stem in text, page
+
+
+def test_the_commands_of_the_readme_are_understood(capsys):
+    """Runs of these scenarios at small size are in cli/test_run.py."""
+    (block,) = [text for kind, text in fenced("README.md") if "-m fedsynth.run" in text]
+    scenarios = 0
+    for line in block.splitlines():
+        python, option, module, *words = shlex.split(line, comments=True)
+        assert (python, option, module) == ("python", "-m", "fedsynth.run")
+        if words[0] in ("--list", "--help"):
+            assert run_command(words) == 0
+        elif words[0] != "--resume":
+            config = resolve(parse_overrides([word for word in words if word != "--plan"]))
+            scenarios += len(config.methods) > 0
+    assert scenarios == 4
+    assert "split_mnist" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["docs/guides/plugins.md", "docs/guides/ray_cluster.md"])
+def test_the_commands_of_pages_on_other_machines_are_understood(page: str):
+    """Runs with plug-ins and on clusters are in test_extension.py and engine/ray."""
+    lines = [
+        shlex.split(line, comments=True) for _, text in fenced(page) for line in text.split("\n")
+    ]
+    commands = [words for words in lines if words[:2] == ["fedsynth", "run"]]
+    assert commands
+    for _, _, *words in commands:
+        keys = [word if "=" in word else f"scenario={word}" for word in words]
+        keys = [word for word in keys if not word.startswith(("plugin=", "method="))]
+        assert resolve(parse_overrides(keys)).methods
+
 
 def program(page: str) -> str:
     """The Python and shell blocks of a page, in their order, as one program."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    kinds = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    kinds = fenced(page)
     assert {kind for kind, _ in kinds} <= {"python", "bash"}
     parts = ["from fedsynth.cli.main import app as _app"]
     for kind, block in kinds:
