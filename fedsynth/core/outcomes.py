@@ -48,6 +48,8 @@ class SyntheticSet:
     @staticmethod
     def join(sets: Sequence[SyntheticSet]) -> SyntheticSet:
         """Concatenate sets in order; soft labels remain where every set has them."""
+        if len(sets) == 1:
+            return sets[0]
         soft = [s.soft for s in sets if s.soft is not None]
         return SyntheticSet(
             torch.cat([s.images for s in sets]),

@@ -32,7 +32,8 @@ class Normalizer:
 
     def to_network(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels in [0, 1] to network units."""
-        return (pixels - self._per_channel(self.mean, pixels)) / self._per_channel(self.std, pixels)
+        centred = pixels - self._per_channel(self.mean, pixels)
+        return centred.div_(self._per_channel(self.std, pixels))
 
     def to_pixels(self, x: torch.Tensor) -> torch.Tensor:
         """Network units to pixels; not clamped."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from fedsynth.core.enums import SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError
 from fedsynth.core.messages import Release, Request
+from fedsynth.core.tensor_bytes import tensor_bytes
 from fedsynth.core.types import Stage
 from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.records import Records
@@ -204,7 +205,7 @@ def _side(proposal: str, path: str, _mtime: int, _size: int, party: int) -> _Sid
         raise _unusable_data() from error
     book.admit(admitted, str(budget.accounting))
     key = _noise_key(policy, folder, party)
-    raw = (records.images.numpy().tobytes(), records.labels.numpy().tobytes())
+    raw = (tensor_bytes(records.images), tensor_bytes(records.labels))
     ledger = Ledger(
         folder / "ledger.jsonl",
         party_key=PartyKey.of_owner(folder, f"party {party}", policy.noise_seed),

@@ -98,12 +98,13 @@ class NoiseKey:
         """A digest that identifies the key in ledgers and reveals nothing else."""
         return hmac.digest(self.secret, b"name", "sha256").hex()[:16]
 
-    def fingerprint(self, *data: bytes) -> str:
+    def fingerprint(self, *data: bytes | memoryview) -> str:
         """A keyed digest of private bytes, to detect changed data; without the secret it reveals
         nothing."""
         digest = hmac.new(self.secret, b"fingerprint", "sha256")
         for piece in data:
-            digest.update(len(piece).to_bytes(8, "big") + piece)
+            digest.update(len(piece).to_bytes(8, "big"))
+            digest.update(piece)
         return digest.hexdigest()
 
     @staticmethod

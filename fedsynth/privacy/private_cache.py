@@ -25,7 +25,9 @@ class PrivateCache:
         self._top = data_directory / FOLDER
         self._folder = self._top / f"party-{party}"
 
-    def get_or_compute(self, depends_on: tuple[bytes, ...], compute: Callable[[], bytes]) -> bytes:
+    def get_or_compute(
+        self, depends_on: tuple[bytes | memoryview, ...], compute: Callable[[], bytes]
+    ) -> bytes:
         """`compute()`, or its cached value for the same inputs from any run.
 
         Processes that ask for the same value wait for the first. Where the folder cannot be

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock
 
+from fedsynth.core.tensor_bytes import tensor_bytes
 from fedsynth.storage.files import atomic_write
 
 if TYPE_CHECKING:  # imported where it is used, so that listing data sets is quick
@@ -95,6 +96,6 @@ def file_stem(name: str, tensors: Iterable[torch.Tensor], *info: object) -> str:
     sha = hashlib.sha256(repr(info).encode())
     for tensor in tensors:
         sha.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
-        sha.update(tensor.contiguous().numpy().tobytes())
+        sha.update(tensor_bytes(tensor))
     readable = "".join(c if c.isalnum() or c == "-" else "_" for c in name)[-60:]
     return f"{readable}-{sha.hexdigest()[:20]}"

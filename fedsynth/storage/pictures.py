@@ -25,20 +25,23 @@ def contact_sheet(outcome: SyntheticSet, tile_pixels: int = TILE_PIXELS) -> np.n
     Images are enlarged by a whole factor, to about `tile_pixels`; 0 leaves them as they are.
     Returns uint8 [height, width] for grey images and [height, width, 3] for colour.
     """
-    images = grey_or_colour(outcome.images)
     labels = outcome.labels.numpy(force=True)
+    classes = np.unique(labels)
+    rows_of_class = [np.flatnonzero(labels == label)[:COLUMNS] for label in classes]
+    shown = np.concatenate([np.empty(0, np.int64), *rows_of_class])
+    images = grey_or_colour(outcome.images[torch.from_numpy(shown)])
     factor = max(1, round(tile_pixels / max(images.shape[1:3])))
     tiles = images.repeat(factor, axis=1).repeat(factor, axis=2)
-    classes = np.unique(labels)
     height, width, channels = tiles.shape[1:]
     rows = max(1, len(classes))
     sheet = np.ones(
         (rows * (height + GAP) + GAP, COLUMNS * (width + GAP) + GAP, channels), dtype=np.float32
     )
-    for row, label in enumerate(classes):
-        for column, index in enumerate(np.flatnonzero(labels == label)[:COLUMNS]):
+    next_tiles = iter(tiles)
+    for row, chosen in enumerate(rows_of_class):
+        for column in range(len(chosen)):
             top, left = GAP + row * (height + GAP), GAP + column * (width + GAP)
-            sheet[top : top + height, left : left + width] = tiles[index]
+            sheet[top : top + height, left : left + width] = next(next_tiles)
     grey = (sheet * 255).round().astype(np.uint8)
     return grey[:, :, 0] if channels == 1 else grey
 

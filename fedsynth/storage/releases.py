@@ -7,7 +7,6 @@ Stages count from 1.
 from __future__ import annotations
 
 import contextlib
-import io
 import shutil
 import zipfile
 import zlib
@@ -18,7 +17,7 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import Outcome, ReleasedModel, SyntheticSet
-from fedsynth.storage.files import write_file
+from fedsynth.storage.files import atomic_file, disk_errors, make_directories, write_file
 from fedsynth.storage.pictures import contact_sheet, png
 
 WIDTH_KEY, NETWORK_KEY = "fedsynth.width", "fedsynth.network"  # beside the weights of a model
@@ -58,7 +57,7 @@ class ReleaseStore:
                 write_file(stem.with_suffix(".csv"), table.encode())
             elif not outcome.raw:
                 write_file(stem.with_suffix(".png"), png(contact_sheet(outcome)))
-        return write_file(stem.with_suffix(".npz"), archive(outcome))
+        return write_archive(stem.with_suffix(".npz"), outcome)
 
     def load(self, name: str, stage: int) -> Outcome:
         """Read a stage's outcome, equal to the bit to what was saved.
@@ -121,8 +120,14 @@ def _component(name: str) -> str:
     return name
 
 
-def archive(outcome: Outcome) -> bytes:
-    """The npz archive of an outcome. Object arrays, hence pickles, are refused."""
+def write_archive(path: Path, outcome: Outcome) -> Path:
+    """Write the npz archive of an outcome, array by array: large sets are not held twice.
+
+    Object arrays, hence pickles, are refused.
+
+    Raises:
+        UserError: The disk refuses.
+    """
     if isinstance(outcome, SyntheticSet):
         arrays = {name: _numpy(tensor) for name, tensor in outcome.to_arrays().items()}
     else:
@@ -132,13 +137,14 @@ def archive(outcome: Outcome) -> bytes:
         arrays[WIDTH_KEY] = np.asarray(outcome.width, dtype=np.int64)
         if outcome.network != DEFAULT_NETWORK:
             arrays[NETWORK_KEY] = np.frombuffer(outcome.network.encode(), dtype=np.uint8)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-        for name, array in arrays.items():
-            # A ZipInfo of our own carries no clock time: equal arrays give equal bytes.
-            with file.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-    return buffer.getvalue()
+    with disk_errors(path):
+        make_directories(path.parent)
+        with atomic_file(path) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
+            for name, array in arrays.items():
+                # A ZipInfo of our own carries no clock time: equal arrays give equal bytes.
+                with file.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    return path
 
 
 def unarchive(path: Path) -> Outcome:
@@ -147,7 +153,7 @@ def unarchive(path: Path) -> Outcome:
         raise UserError(f"{path} cannot be read as a release: it is no npz file, or is cut off.")
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: torch.from_numpy(np.array(file[name])) for name in file.files}
+            arrays = {name: torch.from_numpy(np.asarray(file[name])) for name in file.files}
     except (
         *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError),
         *(zipfile.BadZipFile, zlib.error),

@@ -14,7 +14,7 @@ from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
-from fedsynth.storage.releases import archive
+from fedsynth.storage.releases import write_archive
 from fedsynth.storage.run_directory import RunDirectory
 
 TINY = EvaluationConfig("P", "mlp", nets=2, max_images=100)
@@ -52,7 +52,7 @@ def test_a_file_gives_one_result_per_classifier_and_repetition(tmp_path) -> None
     path = tmp_path / "set.npz"
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(20, 1, 28, 28, generator=generator)
-    path.write_bytes(archive(SyntheticSet(images, torch.arange(20) % 10)))
+    write_archive(path, SyntheticSet(images, torch.arange(20) % 10))
     results = evaluate_file(path, scenario, TINY)
     assert [result.classifier for result in results] == ["mlp", "mlp"]
     assert results[0].per_class != results[1].per_class  # networks of their own
@@ -63,6 +63,6 @@ def test_a_file_gives_one_result_per_classifier_and_repetition(tmp_path) -> None
 
 def test_a_model_is_not_evaluated_anew(tmp_path) -> None:
     path = tmp_path / "model.npz"
-    path.write_bytes(archive(ReleasedModel({"weight": torch.zeros(3)}, 4)))
+    write_archive(path, ReleasedModel({"weight": torch.zeros(3)}, 4))
     with pytest.raises(UserError, match="holds a model"):
         evaluate_file(path, tiny.SCENARIOS["together"], TINY)

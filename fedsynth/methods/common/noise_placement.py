@@ -33,6 +33,7 @@ from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.mechanisms.base import Mechanism
 from fedsynth.privacy.party_data import PartyData
 from fedsynth.privacy.secagg.distributed_noise import weakened
+from fedsynth.privacy.secagg.protocol import added
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ def aggregate_parties(
             f"{len(releases)} of {len(ctx.parties)} parties are left, and "
             f"min_answers={required} are needed to go on."
         )
-    sums = [torch.stack([r.arrays[name] for r in releases]).sum(0) for name in shapes]
+    total = added(releases)
+    sums = [total[name] for name in shapes]
     if cfg.noise_at == NoisePlacement.AGGREGATE:
         multiplier = noise_multiplier or plan.parties[0].noise_multiplier
         sums = ctx.central_noise.add(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed, torch_generator
+from fedsynth.core.tensor_bytes import tensor_bytes
 from fedsynth.core.types import DatasetInfo, Shape
 from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import load_state_vector, state_vector
@@ -121,7 +122,7 @@ class Critic:
         for finished in (f"{name}.checkpoint", f"{name}.checkpoint.previous"):
             private.file(finished).unlink(missing_ok=True)
 
-    def depends_on(self, records: Records) -> tuple[bytes, ...]:
+    def depends_on(self, records: Records) -> tuple[bytes | memoryview, ...]:
         """All that the warm-started critic depends on."""
         cfg = (self.cfg.batch, self.cfg.critic_steps, self.cfg.warm_steps, self.cfg.learning_rate)
         losses, sizes = (self.cfg.penalty, self.cfg.drift), (self.cfg.latent, self.cfg.generator)
@@ -130,8 +131,8 @@ class Critic:
         return (
             STORED_FORM,
             repr(terms).encode(),
-            records.images.numpy().tobytes(),
-            records.labels.numpy().tobytes(),
+            tensor_bytes(records.images),
+            tensor_bytes(records.labels),
         )
 
     def upstream(self, images: Tensor, labels: Tensor) -> Tensor:

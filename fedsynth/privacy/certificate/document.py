@@ -65,8 +65,9 @@ class MethodFacts:
 
 def file_facts(path: Path) -> dict[str, Any]:
     """Size and SHA-256 of a file."""
-    data = path.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
 
 
 def certificate_body(

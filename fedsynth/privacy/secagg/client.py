@@ -1,17 +1,19 @@
 """The party's side of secure aggregation: the server learns the sum over parties alone.
 
-The SecAgg+ protocol (Bonawitz et al. 2017, Bell et al. 2020) in Flower's order of stages and from
-Flower's building blocks: key agreement, Shamir's secret sharing and encryption of
-`flwr.common.secure_aggregation`. Setup: each party makes two key pairs. Share keys: it agrees on a
-key with each neighbour, and sends them shares of its first private key and of the seed of a mask of
-its own, encrypted. Collect: its numbers plus its own mask, plus or minus a mask for each neighbour,
-modulo 2^64; the neighbours' masks cancel in the sum. Unmask: neighbours give the shares of the
-seeds of those who answered, and of the keys of those who did not, never both of one party.
+The SecAgg+ protocol (Bonawitz et al. 2017, Bell et al. 2020) in Flower's order of stages, with the
+key agreement and the encryption of `flwr.common.secure_aggregation`. Setup: each party makes two
+key pairs. Share keys: it agrees on a key with each neighbour, and sends them shares of its first
+private key and of the seed of a mask of its own, encrypted. Collect: its numbers plus its own mask,
+plus or minus a mask for each neighbour, modulo 2^64; the neighbours' masks cancel in the sum.
+Unmask: neighbours give the shares of the seeds of those who answered, and of the keys of those who
+did not, never both of one party.
 
-Two things are not Flower's. Its masks come from a Mersenne Twister seeded with 32 bits, which can
-be tried one after the other; here they are ChaCha20 output under the whole 256-bit key. And its
-quantisation rounds at random and clips again; here whole numbers are added as they are
-(see `secagg.distributed_noise`).
+Four things are not Flower's. Its curve is P-384, whose key agreements take most of the time of a
+sum; here it is P-256, as strong as the ciphers that the keys are for. Shares are those of
+`secagg.sharing`. Its masks come from a Mersenne Twister seeded with 32 bits, which can be tried one
+after the other; here they are ChaCha20 output under the whole 256-bit key. And its quantisation
+rounds at random and clips again; here whole numbers are added as they are (see
+`secagg.distributed_noise`).
 
 Claim: a server that colludes with fewer than `threshold` of a party's neighbours learns nothing but
 the sum over all parties that answered, and no sum of fewer than the party's `at_least`. A party
@@ -25,6 +27,7 @@ its own is found only by parties that know each other's party keys (`secagg.cert
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -38,7 +41,6 @@ import torch
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
     decrypt,
     encrypt,
@@ -51,13 +53,13 @@ from flwr.common.secure_aggregation.secaggplus_utils import (
 from flwr.supercore.primitives.asymmetric import (
     bytes_to_private_key,
     bytes_to_public_key,
-    generate_key_pairs,
     private_key_to_bytes,
     public_key_to_bytes,
 )
 
 from fedsynth.core.messages import Arrays
 from fedsynth.privacy.secagg.masking import (
+    CURVE,
     KEY_BYTES,
     Keys,
     OutOfTurn,
@@ -67,6 +69,7 @@ from fedsynth.privacy.secagg.masking import (
     unflat,
 )
 from fedsynth.privacy.secagg.server import least_threshold
+from fedsynth.privacy.secagg.sharing import create_shares
 from fedsynth.storage.files import OF_PARTY, atomic_write, disk_errors, read_or_create
 
 __all__ = ["OutOfTurn", "SecAggClient"]
@@ -119,7 +122,7 @@ class SecAggClient:
         with contextlib.suppress(OutOfTurn):  # damaged: a new session begins
             memory = self._read()
         if memory is None or memory.session != self._session:
-            pairs = [private_key_to_bytes(generate_key_pairs()[0]).hex() for _ in range(2)]
+            pairs = [private_key_to_bytes(ec.generate_private_key(CURVE)).hex() for _ in range(2)]
             memory = _Memory(self._session, question, threshold, (pairs[0], pairs[1]))
             self._write(memory)
         if memory.question != question or memory.threshold != threshold:
@@ -254,9 +257,8 @@ class SecAggClient:
             raise OutOfTurn("this question was answered in a sum over other parties before")
 
     def _agreed(self, memory: _Memory, which: int, party: int) -> bytes:
-        text, own = memory.public[str(party)][which], _private(memory.private[which])
         try:
-            return generate_shared_key(own, bytes_to_public_key(bytes.fromhex(text)))
+            return _shared_key(memory.private[which], memory.public[str(party)][which])
         except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
             raise OutOfTurn("what this party kept of the sum is damaged: begin it again") from error
 
@@ -296,7 +298,7 @@ def _check_public(pair: Keys) -> None:
             curve = bytes_to_public_key(key).curve
         except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
             raise OutOfTurn("a neighbour's key cannot be read") from error
-        if not isinstance(curve, ec.SECP384R1):
+        if not isinstance(curve, type(CURVE)):
             raise OutOfTurn("a neighbour's key is of another curve")
 
 
@@ -309,6 +311,13 @@ def _secret(text: str) -> bytes:
     raise OutOfTurn("what this party kept of the sum is damaged: begin it again")
 
 
+@functools.lru_cache(maxsize=8192)
+def _shared_key(private: str, public: str) -> bytes:
+    """The key that two parties agree on; the same in two stages, and slow to compute."""
+    return generate_shared_key(_private(private), bytes_to_public_key(bytes.fromhex(public)))
+
+
+@functools.lru_cache(maxsize=512)
 def _private(text: str) -> ec.EllipticCurvePrivateKey:
     try:
         return bytes_to_private_key(bytes.fromhex(text))

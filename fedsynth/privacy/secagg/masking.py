@@ -6,13 +6,15 @@ import base64
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
 from fedsynth.privacy.noise import NoiseStream
 
 Keys = tuple[bytes, bytes]  # the two public keys of a party
-KEY_BYTES = 48  # of a private key of the curve
+CURVE = ec.SECP256R1()  # 128 bits, as the ciphers behind it; 16 times as fast as Flower's P-384
+KEY_BYTES = 32  # of a private key of the curve
 
 
 class OutOfTurn(UserError):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Arrays
-from fedsynth.privacy.secagg.masking import Keys, agreed_mask, flat, mask_of, unflat
+from fedsynth.privacy.secagg.masking import CURVE, Keys, agreed_mask, flat, mask_of, unflat
+from fedsynth.privacy.secagg.sharing import combine_shares
 
 COMPLETE = 20  # most parties of which each is a neighbour of every other one
 
@@ -93,7 +93,7 @@ def unmasked(
         total -= mask_of(seed, len(total))
     for party in dropped:
         value = int.from_bytes(_secret(party, False, given, neighbours.threshold), "big")
-        private = ec.derive_private_key(value, ec.SECP384R1())
+        private = ec.derive_private_key(value, CURVE)
         for other in neighbours.of[party]:
             if other in masked:
                 agreed = generate_shared_key(private, bytes_to_public_key(public[other][0]))

@@ -6,12 +6,12 @@ import os
 
 import pytest
 import torch
-from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import numpy_generator
 from fedsynth.privacy.secagg.masking import flat, mask_of, unflat
 from fedsynth.privacy.secagg.server import NeighbourGraph, unmasked
+from fedsynth.privacy.secagg.sharing import create_shares
 
 
 @pytest.mark.parametrize("count", [2, 5, 20, 21, 100])
