@@ -29,6 +29,8 @@ from fedsynth.nn.per_example.gradients import Loss, cross_entropy, loss_and_outp
 from fedsynth.nn.per_example.sequential import LayerSequence, UnsupportedModel
 
 _LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy}
+LEAST_CLIP, MOST_CLIP = 1e-9, 1e9
+"""The limits of a clip as a setting: with room for its factors within what `grid` accepts."""
 SUM_ERROR = 2.0**-10  # of a sum of gradients, relative to the clip: see the guarantee
 _SAFETY = 1 - 2.0**-18
 _SMALL_FACTOR = 2.0**-100  # below this a float32 factor loses digits, and so does the bound

@@ -40,7 +40,7 @@ from fedsynth.methods.common.generator_release import (
 from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
-from fedsynth.privacy.clipping import clipped_gradient_sum
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP, clipped_gradient_sum
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 # The discriminator's learning rate falls linearly from the first to the last value.
@@ -54,7 +54,9 @@ class DPCGANConfig:
 
     steps: int = setting(30_000, "steps of discriminator and generator", at_least=1)
     batch: int = setting(600, "expected size of a batch", at_least=1)
-    clip: float = setting(1.1, "bound C on a record's gradient", above=0)
+    clip: float = setting(
+        1.1, "bound C on a record's gradient", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     noise: float | None = setting(
         None, "noise multiplier; default: what the budget allows", above=0
     )

@@ -37,7 +37,7 @@ from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.wasserstein_mlp import WassersteinGenerator, critic_rows, wasserstein_critic
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
-from fedsynth.privacy.clipping import clipped_gradient_sum
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP, clipped_gradient_sum
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 from fedsynth.privacy.subsets import ClassSubset
 
@@ -54,7 +54,10 @@ class DPGANConfig:
         at_least=1,
     )  # fmt: skip
     clip: float = setting(
-        0.64, "bound C on a record's gradient (published: .01 on its part of a mean of 64)", above=0
+        0.64,
+        "bound C on a record's gradient (published: .01 on its part of a mean of 64)",
+        at_least=LEAST_CLIP,
+        at_most=MOST_CLIP,
     )
     weights: float = setting(0.01, "bound on every weight of a critic", above=0)
     noise: float | None = setting(

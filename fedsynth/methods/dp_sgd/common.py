@@ -21,6 +21,7 @@ from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.registry import classifier, classifier_from_state, empty_classifier
 from fedsynth.nn.compute_dtype import ComputeDtype
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_steps
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum, gradient_sensitivity
 from fedsynth.privacy.sparsification import Rule, Sparsification
 
@@ -58,7 +59,9 @@ class PrivateSGDConfig:
         None, "noise multiplier; default: what the budget allows", above=0
     )
     batch: int = setting(256, "expected size of a batch", at_least=1)
-    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
+    clip: float = setting(
+        0.1, "bound C on a record's gradient", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     learning_rate: float = setting(0.01, "learning rate", above=0, formerly="rate")
     topk: TopK = setting(
         TopK.NONE,

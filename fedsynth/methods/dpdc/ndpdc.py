@@ -27,6 +27,7 @@ from fedsynth.methods.dpdc.distribution_matching import (
     check_network,
 )
 from fedsynth.methods.method import PartyContext
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 
@@ -34,7 +35,9 @@ from fedsynth.privacy.mechanisms.sums import ClassSums
 class NDPDCConfig(DistributionConfig, GroupConfig):
     """NDPDC's settings; the defaults are the published ones."""
 
-    clip: float = setting(1.0, "bound G on a record's features", above=0)
+    clip: float = setting(
+        1.0, "bound G on a record's features", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
 
 
 class NDPDC(DataCondensation[NDPDCConfig]):

@@ -19,6 +19,7 @@ from fedsynth.methods.gs_wgan.schedule import (
     make_schedule,
 )
 from fedsynth.nn.compute_dtype import ComputeDtype
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ class GSWGANConfig(CriticConfig):
     steps: int = setting(20000, "generator steps, one per round (T)", at_least=1)
     per_round: int = setting(1, "subsets that have a turn per round", at_least=1)
     order: TurnOrder = setting(TurnOrder.ROUND_ROBIN, "public order of the turns")
-    clip: float = setting(1.0, "bound C on the gradient at one image", above=0)
+    clip: float = setting(
+        1.0, "bound C on the gradient at one image", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     noise: float | None = setting(
         None, "noise over the sensitivity 2C of one image (sigma; published: 1.07); default: what "
         "the budget allows", above=0

@@ -45,6 +45,7 @@ from fedsynth.methods.method import PartyContext
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import ConvCondGen
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.privacy.clipping import LEAST_CLIP
 from fedsynth.privacy.mechanisms.sums import ClassSums
 
 COST_AS_CONVNET_WIDTH = 20  # a step on an image takes about as long as one of such a ConvNet
@@ -68,7 +69,10 @@ class DPKernelConfig:
         5, "number of length scales, each twice the one before", at_least=1, formerly="lengths"
     )
     clip: float = setting(
-        1.0, "bound on a record's whitened gradients, which never exceed 1", above=0, at_most=1
+        1.0,
+        "bound on a record's whitened gradients, which never exceed 1",
+        at_least=LEAST_CLIP,
+        at_most=1,
     )
     noise: float | None = setting(
         None, "noise over sensitivity (add/remove); default: what the budget allows", above=0

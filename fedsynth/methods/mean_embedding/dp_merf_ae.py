@@ -49,6 +49,7 @@ from fedsynth.nn.autoencoder import (
 from fedsynth.nn.gan.tabular_generator import TabularGenerator
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
 
 PREFIX = "autoencoder."  # of the autoencoder's weights in a release
@@ -66,7 +67,9 @@ class DPMERFAEConfig(DPMERFConfig):
     ae_hidden: int = setting(64, "units of the hidden layer on either side", at_least=1)
     ae_steps: int = setting(2040, "private steps of the autoencoder's training", at_least=1)
     ae_batch: int = setting(500, "expected size of a batch", at_least=1)
-    ae_clip: float = setting(1.0, "bound on a record's gradient", above=0)
+    ae_clip: float = setting(
+        1.0, "bound on a record's gradient", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     ae_learning_rate: float = setting(0.003, "Adam's learning rate", above=0, formerly="ae_rate")
     ae_share: float = setting(0.5, "share of epsilon for the autoencoder", above=0, at_most=0.99)
 

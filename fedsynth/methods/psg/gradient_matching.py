@@ -28,6 +28,7 @@ from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.matching_gradient.gradient import matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 
 OUTER_INNER = {  # images per class -> (outer, inner) of the paper and its program
     1: (1, 1),
@@ -136,7 +137,9 @@ class MatchingConfig:
 class PrivateMatchingConfig(MatchingConfig):
     """The settings of the loop on clipped, noised gradients."""
 
-    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
+    clip: float = setting(
+        0.1, "bound C on a record's gradient", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     dtype: ComputeDtype = setting(ComputeDtype.FLOAT32, "arithmetic of the real gradient")
 
 

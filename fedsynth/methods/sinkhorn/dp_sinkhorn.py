@@ -38,7 +38,7 @@ from fedsynth.methods.sinkhorn.transport import PointCloud, transport_gradient
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.accounting.events import gaussian_in_ball
-from fedsynth.privacy.clipping import clip_rows
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP, clip_rows
 from fedsynth.privacy.mechanisms.sample_function import SampleFunction
 
 COST_AS_CONVNET_WIDTH = 20  # a step on an image takes about as long as one of such a ConvNet
@@ -54,7 +54,12 @@ class DPSinkhornConfig:
     batch: int = setting(50, "expected records in a step's sample", at_least=1)
     images: int = setting(50, "generated images per step", at_least=2)
     steps: int = setting(3446400, "steps (2,872 passes of 1,200 steps)", at_least=1)
-    clip: float = setting(0.5, "bound C on the gradient at all images together", above=0)
+    clip: float = setting(
+        0.5,
+        "bound C on the gradient at all images together",
+        at_least=LEAST_CLIP,
+        at_most=MOST_CLIP,
+    )
     noise: float | None = setting(
         None,
         "noise over sensitivity (2 C; published: 1.1); default: what the budget allows",

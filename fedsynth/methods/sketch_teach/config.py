@@ -15,6 +15,7 @@ from fedsynth.methods.sketch_teach.linear_teacher import multipliers
 from fedsynth.methods.sketch_teach.representation import Sketch
 from fedsynth.nn.transforms.image_priors import PRIORS, ImagePrior, find_prior
 from fedsynth.privacy.accounting.calibration import gaussian_mu
+from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 
 IMAGE_SHAPE = (1, 28, 28)
 DIGITS, CLOTHES = "digits", "clothes"
@@ -117,7 +118,9 @@ class SketchTeachConfig:
     momentum: float | None = setting(
         None, "momentum of the teacher; none: by budget", at_least=0, at_most=0.99
     )
-    clip: float = setting(0.1, "bound C on a record's gradient", above=0)
+    clip: float = setting(
+        0.1, "bound C on a record's gradient", at_least=LEAST_CLIP, at_most=MOST_CLIP
+    )
     pool: int = setting(2000, "images per class to train the pool-net on", at_least=10)
     pool_steps: int = setting(700, "training steps of the pool-net", at_least=1)
     width: int = setting(32, "width of the pool-net", at_least=4)
