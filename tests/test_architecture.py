@@ -26,6 +26,7 @@ CROSS_CUTTING = {
     "cli/test_wrong_inputs.py": "wrong words on the command line, of every kind",
     "cli/test_certificates_guide.py": "the guide to certificates",
     "cli/test_cluster_guides.py": "the guides to SLURM and Kubernetes",
+    "cli/test_nodes_guide.py": "the guide to real nodes",
     "cli/test_export_guide.py": "the guide to exports",
     "cli/test_own_data_guide.py": "the guide to records of one's own",
     "experiment/test_attacked_parties.py": "real parties whose files are attacked",
@@ -50,6 +51,10 @@ CROSS_CUTTING = {
 
 COVERED_ELSEWHERE = {
     "engine/base.py": "engine/test_factory.py",
+    "cli/node_processes.py": "cli/test_nodes.py",
+    "cli/node_submission.py": "cli/test_nodes.py",
+    "engine/flower_commands.py": "cli/test_nodes.py",
+    "engine/flower_node.py": "cli/test_nodes.py",
     "engine/ray/engine.py": "test_two_nodes.py",
     "methods/gs_wgan/client.py": "methods/gs_wgan/test_gs_wgan.py",
 }

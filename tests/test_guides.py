@@ -42,7 +42,7 @@ TESTED_IN = {  # pages with blocks, and the file that runs or reads them
     "docs/guides/plugins.md": "test_guides.py",
     "docs/guides/python_api.md": "api/test_python_guide.py",
     "docs/guides/ray_cluster.md": "test_guides.py",
-    "docs/guides/real_nodes.md": "privacy/test_policy.py",
+    "docs/guides/real_nodes.md": "cli/test_nodes_guide.py",
     "docs/guides/slurm.md": "cli/test_cluster_guides.py",
     **dict.fromkeys(PAGES, "test_guides.py"),
 }

@@ -22,6 +22,7 @@ from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
+from fedsynth.experiment.node_run import ReleasedEngine, prepare
 from fedsynth.experiment.run_device import require_device
 from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
@@ -32,7 +33,7 @@ from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
 from fedsynth.storage.lock import in_use
-from fedsynth.storage.run_directory import PARTIES, RunDirectory
+from fedsynth.storage.run_directory import NODES, PARTIES, RunDirectory
 
 # These change no result. A plug-in may have moved; its content is part of a job's identity.
 RESUMABLE = (
@@ -77,6 +78,32 @@ def start(
         run.write_environment(arguments)
         _execute(experiment, run, quiet, note)
     return run
+
+
+def propose(
+    config: ExperimentConfig, arguments: Sequence[str], *, note: Note
+) -> tuple[RunDirectory, Experiment]:
+    """Start a new run on real nodes: its directory with a job and a proposal each, and no release.
+
+    Args:
+        config: The whole run.
+        arguments: The words of an equal command line, for the report.
+        note: Receives remarks, one by one.
+
+    Raises:
+        UserError: The run cannot be planned, or the directory is in use.
+    """
+    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    experiment = experiment_in(config, folder)
+    check_affordable(experiment)
+    for text in warnings(experiment):
+        note(text)
+    run = RunDirectory.create(folder)
+    run.write_config(config.as_dict())
+    run.write_environment(arguments)
+    prepare(experiment, run)
+    return run, experiment
 
 
 def resume(folder: Path, overrides: Mapping[str, Any], *, quiet: bool, note: Note) -> RunDirectory:
@@ -198,6 +225,8 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note)
 
         try:
             engine = stack.enter_context(open_run_engine(experiment, run, remark))
+            if (run.path / NODES).is_file():
+                engine = ReleasedEngine(engine)
         except UserError:
             run.roll_back()
             raise

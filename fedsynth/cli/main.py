@@ -93,7 +93,7 @@ def _exit(module: str, words: Sequence[str], function: str = "main") -> None:
         os._exit(code)
 
 
-def _with_scenario(words: Sequence[str]) -> list[str]:
+def with_scenario(words: Sequence[str]) -> list[str]:
     """`run NAME ...` as `scenario=NAME ...`."""
     if words and "=" not in words[0] and not words[0].startswith("-"):
         return [f"scenario={words[0]}", *words[1:]]
@@ -127,7 +127,7 @@ def run(words: Words) -> None:
     A comma makes a list, and lists make a grid: `fedsynth run split_mnist method=psg,dp_sgd
     epsilon=1,10 seed=0,1,2`. `fedsynth help keys` explains every key.
     """
-    _exit("fedsynth.cli.run", _with_scenario(words))
+    _exit("fedsynth.cli.run", with_scenario(words))
 
 
 @_command()
@@ -139,7 +139,7 @@ def plan(words: Words) -> None:
 
     Reads no data: every party's sampling rate, steps, noise, epsilon, bytes and time.
     """
-    _exit("fedsynth.cli.run", ["--plan", *_with_scenario(words)])
+    _exit("fedsynth.cli.run", ["--plan", *with_scenario(words)])
 
 
 @_command()
@@ -351,11 +351,18 @@ def nodes(words: Words) -> None:
     """Work with real Flower nodes.
 
     \b
-    fedsynth nodes app FOLDER | config JOB FILE --parties N | rehearse JOB --parties N
+    fedsynth nodes init FOLDER --party I --parties N KEY=VALUE ...   the folder of a party
+    fedsynth nodes init FOLDER --server --host NAME                  the folder of the server
+    fedsynth nodes start FOLDER                                      the node of either
+    fedsynth nodes register node.pub ... --server FOLDER             admit nodes
+    fedsynth nodes proposal SCENARIO KEY=VALUE ... out=RUN           what is asked of the parties
+    fedsynth nodes run RUN --server FOLDER | --nodes FOLDER          submit; or all on this machine
+    fedsynth nodes status RUN                                        which parties answered
+    fedsynth nodes report RUN                                        evaluate, report
 
-    `app` writes the folder that `flwr run` takes, `config` the configuration of a run from a job;
-    `rehearse` runs a job on nodes of this machine, each with the policy of a simulated party or the
-    one that `--policy PARTY.YAML` names.
+    KEY=VALUE of `init` are those of party.yaml, of `proposal` those of a run. `init` without
+    --party and --server writes the folders of all, for a rehearsal on this machine. `app`, `config`
+    and `rehearse` are the parts for those who call Flower themselves.
     """
     _exit("fedsynth.cli.nodes", words)
 

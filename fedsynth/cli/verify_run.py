@@ -13,6 +13,7 @@ from fedsynth.core.errors import UserError
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import privacy_metrics
+from fedsynth.experiment.party_extracts import on_nodes
 from fedsynth.experiment.run_seal import SEAL, seal_problems
 from fedsynth.privacy.certificate.check import Verdict, check
 from fedsynth.privacy.certificate.words import summary
@@ -64,12 +65,12 @@ def _chains(ledger: Path) -> dict[tuple[str, int], list[Entry]]:
         raise UserError(f"{ledger} is missing: the run is not finished, or was cut off.")
     found: dict[tuple[str, int], list[Entry]] = {}
     for entry in (entry for chain in read_chains(ledger) for entry in chain):
-        found.setdefault((entry.job, entry.party), []).append(entry)
+        found.setdefault((entry.job_name, entry.party), []).append(entry)
     return found
 
 
-def _chain(chains: Chains, job: Job, party: int) -> Sequence[Entry]:
-    return chains.get((job.name, party), ())
+def _chain(chains: Chains, job: Job, party: int) -> Sequence[Entry] | None:
+    return chains.get((job.name, party), None if on_nodes(job) else ())
 
 
 def _certificates(folder: Path) -> list[Path]:
@@ -104,7 +105,8 @@ def ledger_problems(verdicts: Sequence[Verdict], chains: Chains) -> list[str]:
         for document in verdict.body.get("statements", ()):
             body = document["body"]
             hashes = {entry["hash"] for entry in body["ledger"]["entries"]}
-            certified.setdefault((body["job"], body["party"]), set()).update(hashes)
+            name = body["job"].partition(" ")[0]  # a real party adds a digest
+            certified.setdefault((name, body["party"]), set()).update(hashes)
     found = []
     for (job, party), hashes in certified.items():
         here = {entry.hash for entry in chains.get((job, party), ())}

@@ -1,8 +1,8 @@
 """Private parts of Flower: the description of a run, the identity of a process, message ids.
 
-Tested with flwr 1.41; the project pins that range. Only this file and `flower_simulation` use what
-is private or deprecated in Flower, so an upgrade of Flower is an upgrade of these two. Real nodes
-need nothing from here: `flwr run` takes the apps of `client_app` and `server_app` as they are.
+Tested with flwr 1.41; the project pins that range. Only this file, `flower_simulation`,
+`flower_node` and `flower_commands` use what is private or deprecated in Flower, so an upgrade of
+Flower is an upgrade of these four. `flwr run` and a plain SuperNode take the apps as they are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ _SERVER_NODE = 1
 
 
 def quiet_flower() -> None:
-    """Switch off Flower's telemetry and its installation of packages, also in child processes."""
+    """Switch off Flower's telemetry, update check and installation of packages, also in child
+    processes."""
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     os.environ["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
+    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
 
 
 def identify_process() -> None:

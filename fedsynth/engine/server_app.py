@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -78,11 +78,50 @@ def ignore_stage(_stage: int, _outcome: Outcome) -> None:
     """A stage callback that does nothing."""
 
 
+JOINED, ANSWERED = "joined", "answered"
+REFUSING, GONE, FAILING = "refused", "gone", "failed"
+
+Observe = Callable[[int, str, str], None]
+"""Takes a party, what happened to it (JOINED, ANSWERED, REFUSING, GONE or FAILING), and details."""
+
+
+class Exchange(Protocol):
+    """The signature of `Grid.send_and_receive`."""
+
+    def __call__(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and wait for the replies, for at most `timeout` seconds in all."""
+
+
+def ignore_party(_party: int, _event: str, _details: str) -> None:
+    """An observer that does nothing."""
+
+
 class PartyConnections:
     """The server's connections: finds the parties, asks them and checks every reply."""
 
-    def __init__(self, grid: Grid, parties: int, timeout: float) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        parties: int,
+        timeout: float,
+        *,
+        observe: Observe = ignore_party,
+        exchange: Exchange | None = None,
+    ) -> None:
+        """Connect to the parties of a run; none is asked yet.
+
+        Args:
+            grid: The grid that reaches them.
+            parties: The number of parties to wait for.
+            timeout: The seconds that a party may take per answer.
+            observe: Told what happens to each party.
+            exchange: Sends messages and returns the replies; default: the grid's own way.
+        """
         self._grid = grid
+        self._observe = observe
+        self._exchange = exchange or grid.send_and_receive
         self._parties = parties
         self._timeout = timeout
         self._serials = itertools.count()
@@ -129,18 +168,37 @@ class PartyConnections:
         patience = self._timeout * len(parties) + 5.0
         replies = self._send(contents, ANSWER, patience, str(request_id.round))
         releases = []
+        failures: list[Exception] = []
         for party in parties:
+            # A reply is dropped once it is read: all of them together may be large.
+            reply = replies.pop(nodes[party], None)
             try:
-                # A reply is dropped once it is read: all of them together may be large.
-                reply = replies.pop(nodes[party], None)
-                content = _content(reply, f"party {party}", self._timeout)
+                releases.append(self._read(reply, party, request_id))
             except (PartyTimeout, PartyLost) as error:
                 if missing is None:
-                    raise
-                missing[party] = str(error)
-            else:
-                releases.append(decode_release(content, party, request_id))
+                    failures.append(error)
+                else:
+                    missing[party] = str(error)
+            except (PartyRefused, PartyFailed, BadReply) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return releases
+
+    def _read(self, reply: Message | None, party: int, request_id: RequestId) -> Release:
+        """The release in a reply; the observer is told what it is."""
+        try:
+            content = _content(reply, f"party {party}", self._timeout)
+            release = decode_release(content, party, request_id)
+        except (PartyTimeout, PartyLost) as error:
+            self._observe(party, GONE, str(error))
+            raise
+        except (PartyRefused, PartyFailed, BadReply) as error:
+            refuses = isinstance(error, PartyRefused)
+            self._observe(party, REFUSING if refuses else FAILING, str(error))
+            raise
+        self._observe(party, ANSWERED, str(request_id))
+        return release
 
     def _send(
         self,
@@ -154,10 +212,13 @@ class PartyConnections:
             for node, content in contents.items()
         ]
         replies: dict[int, Message] = {}
-        for reply in self._grid.send_and_receive(messages, timeout=patience):
-            node = reply.metadata.src_node_id
-            if node in replies or node not in contents:
-                raise BadReply(f"node {node} replied out of turn")
+        received = list(self._exchange(messages, timeout=patience))
+        # Of a node that is gone the SuperLink replies itself, with its own id as the source.
+        asked = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+        for reply in received:
+            node = asked.get(reply.metadata.reply_to_message_id)
+            if node is None or node in replies:
+                raise BadReply(f"node {reply.metadata.src_node_id} replied out of turn")
             replies[node] = reply
         return replies
 
@@ -178,6 +239,7 @@ class PartyConnections:
                 if party in found_nodes:
                     raise UserError(f"two nodes state that they are party {party}")
                 found_nodes[party] = node
+                self._observe(party, JOINED, f"node {node}")
             self._nodes = found_nodes
             return found_nodes
 

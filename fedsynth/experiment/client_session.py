@@ -26,6 +26,7 @@ from fedsynth.data.records import Records
 from fedsynth.engine.client_app import Node
 from fedsynth.experiment.certification import STATEMENT, party_statement
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.own_records import read_own_records
 from fedsynth.experiment.party_timing import add_seconds
 from fedsynth.experiment.progress import write_progress
 from fedsynth.experiment.proposal import party_job, read_proposal
@@ -200,7 +201,11 @@ def _side(proposal: str, path: str, _mtime: int, _size: int, party: int) -> _Sid
     book = LifetimeBook(folder / BOOK, policy.lifetime, durable=not policy.simulation)
     budget = policy.job_budget(job.budget)
     try:
-        records = party_records(job.scenario, party)
+        own = policy.at(home).data.records
+        if own is None:
+            records = party_records(job.scenario, party)
+        else:
+            records = read_own_records(job.scenario, party, Path(own))
     except UserError as error:
         raise _unusable_data() from error
     book.admit(admitted, str(budget.accounting))

@@ -15,7 +15,8 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.engine.base import Engine
 from fedsynth.engine.client_app import Node, make_client_app
 from fedsynth.engine.factory import open_engine
-from fedsynth.engine.server_app import Ask, Compute, StageCallback, compute_here, make_server_app
+from fedsynth.engine.node_server import make_node_server_app
+from fedsynth.engine.server_app import Ask, Compute, Observe, StageCallback, compute_here
 
 PARTY_VARIABLE = "FEDSYNTH_PARTY"
 """The environment variable of a real node with the path of its `party.yaml`."""
@@ -50,5 +51,31 @@ def answer_on_node(proposal: str, node: Node, stage: int, request: Request) -> R
     return answer_request(proposal, Node(node.party, path), stage, request)
 
 
+def serve_on_nodes(
+    job: str, ask: Ask, on_stage: StageCallback, compute: Compute = compute_here
+) -> None:
+    """Run all stages of a job at the server of real nodes; a failure is booked in the job's folder,
+    because the SuperLink keeps a reason only for as long as it runs."""
+    from fedsynth.experiment import node_states
+    from fedsynth.experiment.job import Job
+
+    parsed = Job.parse(job)
+    node_states.failure_file(parsed).unlink(missing_ok=True)
+    try:
+        serve_job(job, ask, on_stage, compute)
+    except Exception as error:
+        node_states.write_failure(parsed, error)
+        raise
+    finally:
+        node_states.states_of(job).write()
+
+
+def observer_of(job: str) -> Observe:
+    """The observer that writes what happens to the parties of a job into its folder."""
+    from fedsynth.experiment.node_states import states_of
+
+    return states_of(job).observe
+
+
 client_app = make_client_app(answer_on_node)
-server_app = make_server_app(serve_job)
+server_app = make_node_server_app(serve_on_nodes, observer_of)

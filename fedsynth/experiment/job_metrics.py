@@ -7,27 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.party_extracts import party_entries
+from fedsynth.experiment.party_extracts import known_entries
 from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.privacy.ledger import Entry, total
 from fedsynth.storage.metrics import Metric
 
 
 def privacy_metrics(
-    job: Job, stage: int, entries_of: Callable[[int], Sequence[Entry]] | None = None
+    job: Job, stage: int, entries_of: Callable[[int], Sequence[Entry] | None] | None = None
 ) -> dict[str, float]:
     """The spending of a stage's parties by their ledgers, and the costs of the stage by plan.
 
     Args:
         job: The job.
         stage: The stage.
-        entries_of: The ledger entries of a party; None: from its own ledger.
+        entries_of: The ledger entries of a party, None where they are not known: the plan is
+            counted then. Default: from its own ledger, or as it signed them.
     """
     plan = job.plan(stage)
-    entries_of = entries_of or functools.partial(party_entries, job, of_job=True)
+    entries_of = entries_of or functools.partial(known_entries, job)
     spent: dict[str, list[float]] = {"pld": [], "rdp": [], "paper": []}
     for share in plan.parties:
-        event = total(list(entries_of(share.party)))
+        entries = entries_of(share.party)
+        event = share.event if entries is None else total(list(entries))
         if share.views.get(SERVER_VIEW) == disclosed():
             event = disclosed()  # no guarantee against the trusted aggregator that adds the noise
         for name in ("pld", "rdp"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,18 @@ from fedsynth.core.errors import UserError
 from fedsynth.engine.base import Engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.party_timing import FILE, read_seconds
-from fedsynth.privacy.certificate.canonical import opened, read_document
-from fedsynth.privacy.ledger_entry import Entry, read_entries, verified_chain
+from fedsynth.privacy.certificate.canonical import canonical, opened, read_document
+from fedsynth.privacy.ledger_entry import (
+    Entry,
+    damaged,
+    read_entries,
+    verified_chain,
+    verified_extract,
+)
 from fedsynth.privacy.ledger_head import GENESIS
 from fedsynth.privacy.noise import end_repetitions
 from fedsynth.storage.files import write_file
-from fedsynth.storage.run_directory import LEDGER, RunDirectory
+from fedsynth.storage.run_directory import LEDGER, NODES, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,44 @@ def party_entries(job: Job, party: int, *, of_job: bool = False) -> list[Entry]:
     if extract is None:
         return read_entries(job.party_folder(party) / LEDGER, job.name if of_job else None)
     return [e for e in extract.entries(job, party) if not of_job or e.job == job.name]
+
+
+def on_nodes(job: Job) -> bool:
+    """True if the parties of a job answer on real nodes."""
+    return (Path(job.out) / NODES).is_file()
+
+
+def known_entries(job: Job, party: int) -> Sequence[Entry] | None:
+    """The verified ledger entries of a party in this job; None: it has not shown them.
+
+    A party on a real node shows the lines of this job in its signed statements alone."""
+    if not on_nodes(job):
+        return party_entries(job, party, of_job=True)
+    store = RunDirectory(Path(job.out)).releases
+    for stage in range(len(job.plans), 0, -1):
+        if not store.exists(job.name, stage):
+            continue
+        path = store.certificate(job.name, stage)
+        if not path.is_file():
+            continue
+        for document in opened(read_document(path), path.name)[0]["statements"]:
+            if document["body"]["party"] == party:
+                return _signed_entries(document, f"the statement of party {party} in {path.name}")
+    return None
+
+
+def _signed_entries(document: Any, name: str) -> list[Entry]:
+    """The ledger lines in a statement of a party.
+
+    Raises:
+        LedgerDamaged: They are not as the party signed them.
+    """
+    body, key = opened(document, name)
+    text = b"".join(canonical(fields) + b"\n" for fields in body["ledger"]["entries"])
+    entries = verified_extract(text, name)
+    if any(entry.signer != key for entry in entries):
+        raise damaged(name, len(entries), "it was signed with another key than the statement")
+    return entries
 
 
 def release_seconds(job: Job, stage: int) -> float:

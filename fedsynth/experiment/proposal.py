@@ -1,7 +1,8 @@
 """The proposal that a server sends: a method, its settings, the wanted budget and the public facts.
 
 It names no file, folder, noise seed or device of a party. Those come from the party's own policy.
-From both the party makes a job of its own, whose plan and cost it computes by itself.
+From both the party makes a job of its own, whose plan and cost it computes by itself. A proposal of
+another version of fedsynth is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fedsynth.core.enums import SecureSum
 from fedsynth.core.errors import Refusal, Refused, UserError, allowed, nearest
 from fedsynth.core.settings import build, setting
 from fedsynth.core.types import Budget
+from fedsynth.core.version import own_version
 from fedsynth.data.formats.npz import PREFIX, public_name
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment.job import Job
@@ -51,6 +53,7 @@ class Proposal:
     seed: int = setting(0, "public seed", at_least=0, at_most=2**63 - 1)
     scenario: dict[str, Any] = setting(None, "public part of the scenario")
     secure_sum: str = setting(SecureSum.IDEAL.value, "secure sum", choices=tuple(SecureSum))
+    version: str = setting("", "version of fedsynth at the server, which is that of the party")
 
 
 def proposal_text(job: Job) -> str:
@@ -65,6 +68,7 @@ def proposal_text(job: Job) -> str:
         "seed": job.seed,
         "scenario": {**scenario, "data": public_name(job.scenario.data)},
         "secure_sum": job.secure_sum,
+        "version": own_version(),
     }
     return json.dumps(fields, sort_keys=True)
 
@@ -83,6 +87,13 @@ def read_proposal(text: str) -> Proposal:
         raise _refused(f"the proposal is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise _refused("a proposal is a JSON object.")
+    if fields.get("version", own := own_version()) != own:
+        raise Refused(
+            Refusal.POLICY,
+            f"version={str(fields['version'])[:40]!r} of fedsynth is proposed; this party runs "
+            f"{own} and answers this version only, because another one may plan and count "
+            "otherwise. Install the same version on both sides.",
+        )
     names = [f.name for f in dataclasses.fields(Proposal)]
     for name in fields:
         if name not in names:
@@ -144,6 +155,7 @@ def own_scenario(data: PolicyData) -> ScenarioConfig:
     """The scenario of a party's own data."""
     values = dataclasses.asdict(data)
     name, file, place = values.pop("name"), values.pop("file"), values.pop("folder")
+    values.pop("records")
     values |= {"data": f"{PREFIX}{file}" if file else name, "data_dir": place}
     return build(ScenarioConfig, values, "data")
 

@@ -36,6 +36,8 @@ from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_extracts import (
     collect_extracts,
     destroy_keys,
+    known_entries,
+    on_nodes,
     party_entries,
     release_seconds,
 )
@@ -43,6 +45,7 @@ from fedsynth.experiment.progress import ProgressDisplay, StageProgress, read_pr
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
+from fedsynth.privacy.ledger_entry import EXTRACT
 from fedsynth.storage.run_directory import FAILED, LEDGER, SERVER, RunDirectory, evaluation_file
 
 DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
@@ -332,12 +335,16 @@ def class_stages(job: Job) -> list[tuple[int, ...]]:
 
 
 def merged_ledger(jobs: Sequence[Job]) -> str:
-    """The verified ledgers of all parties, one after the other; each keeps its chain of hashes."""
+    """The verified ledgers of all parties, one after the other; each keeps its chain of hashes.
+
+    Of parties on real nodes, the extracts that they signed."""
     lines = []
     for job in sorted(jobs, key=lambda job: job.name):
         for party in range(job.scenario.parties):
-            entries = party_entries(job, party)
-            lines += [entry.line() + "\n" for entry in entries]
+            if on_nodes(job):
+                lines.append(EXTRACT.decode())
+            entries = known_entries(job, party) if on_nodes(job) else party_entries(job, party)
+            lines += [entry.line() + "\n" for entry in entries or ()]
     return "".join(lines)
 
 

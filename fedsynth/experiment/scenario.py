@@ -141,13 +141,18 @@ def _order(scenario: ScenarioConfig, classes: int) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=4096)
 def party_records(scenario: ScenarioConfig, party: int) -> Records:
     """The records of one party."""
+    return transformed(scenario, raw_party_records(scenario, party))
+
+
+def raw_party_records(scenario: ScenarioConfig, party: int) -> Records:
+    """The records of one party as the data set has them, before any transform."""
     if user_partition.is_by_users(scenario):
-        return _transformed(scenario, user_partition.records(scenario, party))
+        return user_partition.records(scenario, party)
     images, labels, parts = _assigned(scenario)
     if len(parts[party]) == len(labels):  # all in order: a memory map stays one
-        return _transformed(scenario, Records(images, labels))
+        return Records(images, labels)
     chosen = torch.from_numpy(parts[party])
-    return _transformed(scenario, Records(images[chosen], labels[chosen]))
+    return Records(images[chosen], labels[chosen])
 
 
 def ensure_data(scenario: ScenarioConfig) -> None:
@@ -163,15 +168,16 @@ def ensure_data(scenario: ScenarioConfig) -> None:
 def test_records(scenario: ScenarioConfig) -> Records:
     """The test records of classifiers: the test split, or the hold-out if there is one."""
     if not scenario.holdout:
-        return _transformed(scenario, Records(*_read(scenario.data, "test", scenario.data_dir)))
+        return transformed(scenario, Records(*_read(scenario.data, "test", scenario.data_dir)))
     if user_partition.is_by_users(scenario):
-        return _transformed(scenario, user_partition.held_out(scenario))
+        return transformed(scenario, user_partition.held_out(scenario))
     images, labels = _read(scenario.data, "train", scenario.data_dir)
     held = torch.from_numpy(_split(scenario, labels)[1])
-    return _transformed(scenario, Records(images[held], labels[held]))
+    return transformed(scenario, Records(images[held], labels[held]))
 
 
-def _transformed(scenario: ScenarioConfig, records: Records) -> Records:
+def transformed(scenario: ScenarioConfig, records: Records) -> Records:
+    """Records after the image transform of a scenario."""
     return Records(image_transform(scenario).apply(records.images), records.labels)
 
 

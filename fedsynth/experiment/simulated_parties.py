@@ -73,7 +73,8 @@ def write_policies(job: Job) -> str:
 def run_job(engine: Engine, job: Job, **options: Any) -> None:
     """Run a job with simulated parties; `options` as for `Engine.run`."""
     nodes = _nodes(job)
-    write_policies(job)
+    if engine.makes_parties:
+        write_policies(job)
     engine.run(
         job.text(),
         nodes.parties,

@@ -20,6 +20,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ _HASH_DIGITS, _SIGNATURE_DIGITS = 64, 128
 
 CHARGE, RELEASE = "charge", "release"
 KINDS = (CHARGE, RELEASE)
+EXTRACT = b'{"form":"fedsynth ledger extract 1"}\n'  # the line before each extract of a file
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Entry:
     payload: str = ""  # of a release: the hash of what left
     signer: str = ""  # the party's public key
     signature: str = ""
+
+    @property
+    def job_name(self) -> str:
+        """The name of the job's releases: a real party adds a digest, as two jobs may share it."""
+        return self.job.partition(" ")[0]
 
     @property
     def link(self) -> str:
@@ -155,10 +162,18 @@ def read_charges(path: Path, job: str | None = None) -> list[Entry]:
 
 
 def read_chains(path: Path) -> list[list[Entry]]:
-    """All chains of a file that holds several ledgers one after the other, each verified."""
+    """All chains of a file that holds several ledgers one after the other, each verified; of a file
+    with extracts, the lines of each extract."""
+    if (text := path.read_bytes()).startswith(EXTRACT):
+        parts = text.split(EXTRACT)[1:]
+        extracts = [
+            verified_extract(part, f"{path.name}, extract {number}")
+            for number, part in enumerate(parts, start=1)
+        ]
+        return [extract for extract in extracts if extract]
     pieces: dict[tuple[int, str], list[bytes]] = {}
     here = 0, ""
-    for number, raw in enumerate(_lines(path.read_bytes()), start=1):
+    for number, raw in enumerate(_lines(text), start=1):
         found = _object(raw, path.name, number)
         owner = f"{printable(found.get('job'))}, party {printable(found.get('party'))}"
         if "protocol" not in found:
@@ -185,6 +200,34 @@ def verified_chain(text: bytes, name: str) -> list[Entry]:
         raise damaged(name, len(entries), "its signature is false")
     if len({entry.signer for entry in entries}) > 1:
         raise damaged(name, len(entries), "the chain is signed by several keys")
+    return entries
+
+
+def verified_extract(text: bytes, name: str) -> list[Entry]:
+    """The entries of one job in this text, a part of a ledger as its party signed it.
+
+    Lines of other jobs may be missing between them. A line is signed itself, or linked to a line
+    that is.
+
+    Raises:
+        LedgerDamaged: A line is not an entry, was changed or moved, or a signature is false.
+    """
+    entries: list[Entry] = []
+    for number, raw in enumerate(_lines(text), start=1):
+        entry = _parsed(raw, name, number)
+        before = entries[-1] if entries else None
+        follows = before is None or entry.seq > before.seq
+        if before is not None and entry.seq == before.seq + 1:
+            follows = entry.prev == before.link
+        if entry.protocol == 1 or entry.hash != entry_hash(entry) or not follows:
+            raise damaged(name, number, "it was changed or moved")
+        entries.append(entry)
+    for number, (entry, after) in enumerate(zip_longest(entries, entries[1:]), start=1):
+        linked = after is not None and after.seq == entry.seq + 1
+        if not linked and not entry.is_signed():
+            raise damaged(name, number, "its signature is false")
+    if len({(entry.signer, entry.job, entry.party) for entry in entries}) > 1:
+        raise damaged(name, len(entries), "its lines belong to several parties or jobs")
     return entries
 
 

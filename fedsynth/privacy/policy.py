@@ -46,6 +46,9 @@ class PolicyData:
 
     name: str = setting("", "public name of the data set, which a proposal must state")
     file: str | None = setting(None, "the party's own arrays (.npz); default: the data set `name`")
+    records: str | None = setting(
+        None, "file with this party's records alone, which `fedsynth nodes init` writes"
+    )
     folder: str | None = setting(None, "folder of data sets; default FEDSYNTH_DATA or the cache")
     partition: str = setting("iid", "partitioner of the records among the parties")
     options: dict[str, Any] | None = setting(None, "options of the partitioner")
@@ -105,11 +108,15 @@ class PartyPolicy:
         def absolute(path: str | None) -> str | None:
             return None if path is None else str((folder / Path(path).expanduser()).absolute())
 
-        data, plugins = self.data, tuple(absolute(path) or "" for path in self.plugins)
-        file, place = absolute(data.file), absolute(data.folder)
-        if (file, place, plugins) == (data.file, data.folder, self.plugins):
+        own, plugins = self.data, tuple(absolute(path) or "" for path in self.plugins)
+        data = dataclasses.replace(
+            own,
+            file=absolute(own.file),
+            folder=absolute(own.folder),
+            records=absolute(own.records),
+        )
+        if (data, plugins) == (own, self.plugins):
             return self
-        data = dataclasses.replace(data, file=file, folder=place)
         return dataclasses.replace(self, data=data, plugins=plugins)
 
     @property

@@ -81,7 +81,7 @@ def guarantees(run: RunDirectory) -> dict[tuple[str, float], Guarantee]:
         key = row.method, row.epsilon
         if key not in found:
             name = release_name(*key, row.seed)
-            own = ([entry for entry in chain if entry.job == name] for chain in chains)
+            own = ([entry for entry in chain if entry.job_name == name] for chain in chains)
             found[key] = Guarantee(meaning, tuple(total(entries) for entries in own if entries))
     return found
 

@@ -42,6 +42,7 @@ COMPARISON = "comparison.md"  # of the report, with published numbers
 FIGURES = "figures"  # folder of the report's figures
 PARTIES = "parties"  # folder of the simulated parties
 FAILED = "failed.json"  # in the server's folder of a job that failed
+NODES = "nodes.json"  # of a run on real nodes: where it was submitted
 SERVER = "server"  # folder of the server: unfinished work and results of evaluations
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tiny_runs import ROOT
 
 import fedsynth
-from fedsynth.cli.main import SHELLS, _with_scenario, app
+from fedsynth.cli.main import SHELLS, app, with_scenario
 
 
 def fresh(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
@@ -100,10 +100,10 @@ def test_plan_and_resume_are_options_of_run(monkeypatch):
 
 
 def test_a_scenario_may_be_named_without_its_key():
-    assert _with_scenario(["split_mnist", "seed=1"]) == ["scenario=split_mnist", "seed=1"]
-    assert _with_scenario(["seed=1"]) == ["seed=1"]
-    assert _with_scenario(["--quiet", "x=1"]) == ["--quiet", "x=1"]
-    assert _with_scenario([]) == []
+    assert with_scenario(["split_mnist", "seed=1"]) == ["scenario=split_mnist", "seed=1"]
+    assert with_scenario(["seed=1"]) == ["seed=1"]
+    assert with_scenario(["--quiet", "x=1"]) == ["--quiet", "x=1"]
+    assert with_scenario([]) == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)

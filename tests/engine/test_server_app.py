@@ -17,9 +17,16 @@ from fedsynth.engine.client_app import Node
 from fedsynth.engine.messages import (
     BadReply,
     PartyFailed,
+    PartyLost,
     PartyTimeout,
 )
-from fedsynth.engine.server_app import make_server_app
+from fedsynth.engine.server_app import (
+    ANSWERED,
+    GONE,
+    JOINED,
+    PartyConnections,
+    make_server_app,
+)
 
 
 def test_answers_come_in_the_order_asked_whatever_order_replies_take():
@@ -98,6 +105,31 @@ def test_a_node_that_fails_to_introduce_itself_is_an_error():
 
     with pytest.raises(PartyFailed, match="no such app"):
         connections(fail).ask([0], 0, Request())
+
+
+def test_a_node_that_is_gone_is_known_by_the_message_that_its_error_replies_to():
+    """Of a node that was killed the SuperLink replies itself, with its own id as the source."""
+    events: list[tuple[int, str]] = []
+
+    def kill(replies: list[Message]) -> list[Message]:
+        if "party" in replies[0].content:
+            return replies
+        gone = Message(Error(5, "no heartbeat"), reply_to=grid_message(replies[1]))
+        gone.metadata.__dict__["_src_node_id"] = 1
+        return [gone, replies[0], replies[2]]
+
+    grid = AlteringGrid('{"seed": 1}', 3, kill)
+    asker = PartyConnections(
+        grid, 3, 1.0, observe=lambda party, event, _: events.append((party, event))
+    )
+    missing: dict[int, str] = {}
+    answers = asker.ask([0, 1, 2], 0, Request(), missing)
+    assert [release.party for release in answers] == [0, 2]
+    assert missing == {1: "party 1 is gone: its node or its process died"}
+    with pytest.raises(PartyLost, match="party 1 is gone"):
+        asker.ask([0, 1, 2], 0, Request())
+    joined = [(party, JOINED) for party in range(3)]
+    assert events == [*joined, *[(0, ANSWERED), (1, GONE), (2, ANSWERED)] * 2]
 
 
 def grid_message(reply: Message) -> Message:

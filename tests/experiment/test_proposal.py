@@ -35,7 +35,7 @@ def test_a_proposal_names_no_path_seed_or_device(job: Job, tmp_path: Path) -> No
     assert "4711" not in text
     assert read_proposal(text).scenario["data"] == "ward" == public_name(own.scenario.data)
     assert set(json.loads(text)) == {
-        *("method", "settings", "budget", "seed", "scenario", "secure_sum")
+        *("method", "settings", "budget", "seed", "scenario", "secure_sum", "version")
     }
 
 
@@ -65,6 +65,15 @@ def test_what_is_no_proposal_is_refused(text: str) -> None:
     with pytest.raises(Refused) as caught:
         read_proposal(text)
     assert caught.value.code is Refusal.REQUEST
+
+
+def test_another_version_is_refused(job: Job) -> None:
+    """Its plans may count otherwise; the party runs what is installed at the party."""
+    fields = json.loads(proposal_text(job))
+    fields["version"] = "9.9.9"
+    with pytest.raises(Refused, match=r"version='9.9.9'.*this party runs \d") as caught:
+        read_proposal(json.dumps(fields))
+    assert caught.value.code is Refusal.POLICY
 
 
 def test_each_key_is_needed(job: Job) -> None:

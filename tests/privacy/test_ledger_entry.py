@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedsynth.privacy.accounting.events import gaussian, nothing, repeated, to_json
 from fedsynth.privacy.ledger_entry import (
+    EXTRACT,
     MAX_LINE,
     Entry,
     data_mark,
@@ -21,6 +22,7 @@ from fedsynth.privacy.ledger_entry import (
     signed_entry,
     total,
     verified_chain,
+    verified_extract,
 )
 from fedsynth.privacy.ledger_head import GENESIS, LedgerDamaged
 from fedsynth.privacy.party_key import PartyKey
@@ -98,6 +100,40 @@ def test_several_ledgers_in_one_file_are_told_apart(tmp_path):
     first, second = chain(3), chain(2, OTHER, party=1)
     (tmp_path / "all.jsonl").write_bytes(text(first) + text(second))
     assert read_chains(tmp_path / "all.jsonl") == [first, second]
+
+
+def extract(entries: list[Entry]) -> bytes:
+    return EXTRACT + b"".join(entry.line().encode() + b"\n" for entry in entries)
+
+
+def test_extracts_hold_the_lines_of_one_job_without_the_others(tmp_path):
+    """A party shows a server the lines of its job alone; lines between them are other servers'."""
+    entries: list[Entry] = []
+    for job in ("a", "other", "a", "a"):
+        entries.append(following(entries, job=job, data="0" * 64))
+    own = [entry for entry in entries if entry.job == "a"]
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(extract(own) + extract([]) + extract(chain(2, OTHER, party=1)))
+    assert read_chains(path) == [own, chain(2, OTHER, party=1)]
+
+
+def test_a_changed_or_mixed_extract_is_found():
+    entries = chain(3)
+    lines = extract(entries)[len(EXTRACT) :]
+    assert verified_extract(lines, "x") == entries
+    for position in range(0, len(lines), 7):
+        changed = bytearray(lines)
+        changed[position] ^= 1
+        with pytest.raises(LedgerDamaged):
+            verified_extract(bytes(changed), "x")
+    for wrong in (
+        entries[::-1],
+        [entries[0], entries[0]],
+        [entries[0], *chain(3, OTHER)[1:]],
+        [entries[0], following(entries[:1], party=1)],
+    ):
+        with pytest.raises(LedgerDamaged):
+            verified_extract(extract(wrong)[len(EXTRACT) :], "x")
 
 
 def test_every_changed_byte_is_found():

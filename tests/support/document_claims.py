@@ -28,6 +28,8 @@ WORDS, REPORT = "report/test_guarantees.py::test_", "report/test_page.py::test_"
 CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_relation.py::test_"
 DEVICE = "core/test_device.py::test_"
 FAULTS, APPS = "test_faults.py::test_", "engine/test_client_app.py::test_"
+NODES = "cli/test_nodes.py::test_"
+NODE_RUN = "experiment/test_node_run.py::test_"
 TWO_NODES = "test_two_nodes.py::test_"
 CARD, FOLDER = "api/export/test_card.py::test_", "api/export/test_folder.py::test_"
 FORMS = "api/export/test_forms.py::test_"
@@ -210,8 +212,17 @@ TESTED: dict[str, dict[str, str]] = {
         "cannot read the data hosts no": f"{TWO_NODES}data_on_one_node_only",
     },
     "docs/guides/real_nodes.md": {
-        "run the same two Flower apps": "cli/test_nodes.py::test_real_nodes_give_the_same_bits",
-        "parties receive the proposal": "cli/test_nodes.py::test_the_app_folder_names_the_real_apps",
+        "run the same two Flower apps": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
+        "is the report of a simulation": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
+        "Releases are equal to the bit": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
+        "holds the lines of this run": f"{NODE_RUN}the_report_reads_releases_and_signed_ledgers_only",
+        "is counted by its plan": f"{NODE_RUN}a_party_without_a_statement_is_counted_by_its_plan",
+        "A job that fails is named": f"{NODES}a_refusal_names_its_party_and_code_and_writes_no_report",
+        "A rehearsal does all of it": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
+        "It imports no code of the app bundle": "engine/test_app_bundle.py::test_other_code_is_refused_and_never_imported",
+        "of another version, or with other code": "engine/test_app_bundle.py::test_a_bundle_of_another_version_is_refused_with_both_versions",
+        "A party's folder holds": "experiment/test_node_folders.py::test_a_party_has_its_policy_its_records_and_its_keys",
+        "The connection is encrypted": "experiment/test_node_folders.py::test_commands_are_encrypted_and_authenticated_unless_told_otherwise",
         "an unknown key is an error": f"{POLICY}a_mistake_is_named",
         "a published convention may call": f"{SESSION}a_server_that_counts_otherwise_gets_nothing",
         "Noise of a real party": f"{SESSION}an_honest_proposal_is_answered_and_charged",
@@ -344,7 +355,7 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "One assumption is the GPU's",
         "a library may choose another kernel",
         "No test of ours runs on a GPU",
-        "Flower itself runs the app",
+        "A plain Flower node runs the app",
         "This holds for all runs with",
         "Two policies for the same records",
         "A person whose records lie",
@@ -409,10 +420,20 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "If the first machine is lost",
     ),
     "docs/guides/real_nodes.md": (
-        "For real machines",
-        "Then `flwr run",
-        "A round costs seconds",
-        "`rehearse` runs without",
+        "Machine A (",
+        "They share no disk",
+        "On A, write",
+        "Copy `server/ca.crt`",
+        "There, write a folder",
+        "Copy the public keys",
+        "There, admit the nodes",
+        "`nodes proposal` takes",
+        "`nodes run` without",
+        "Run it again",
+        "`nodes start FOLDER` runs",
+        "names Flower's own command",
+        "For those who call Flower",
+        "`fedsynth nodes app FOLDER` writes",
         "Further keys",
         "| code |",
     ),
