@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.evaluation.continual import stage_rows
 from fedsynth.experiment.config import ExperimentConfig, assemble
+from fedsynth.experiment.real_records import measure_real_records
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
 from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.storage.lock import in_use
@@ -70,6 +71,34 @@ def evaluate_run(run: RunDirectory, overrides: Mapping[str, Any], stages: str) -
         open_run_engine(experiment, run) as engine,
     ):
         return Reevaluation(run, experiment, stages == "last").execute(engine)
+
+
+def evaluate_real_records(
+    run: RunDirectory, counts: Sequence[int], overrides: Mapping[str, Any]
+) -> Path:
+    """Measure what classifiers reach with some of the real records, by the evaluation of the run.
+
+    Args:
+        run: The run.
+        counts: The numbers of records.
+        overrides: Keys of the engine.
+
+    Returns:
+        The metrics file of the results, by which the report says what releases are worth.
+
+    Raises:
+        UserError: A key is not one of the engine, or a number of records is impossible.
+    """
+    for key in overrides:
+        if key not in ENGINE:
+            raise UserError(
+                f"{key}= cannot be given with real=, which follows the evaluation of the run."
+                f"{nearest(key, ENGINE)} {allowed(ENGINE, 'fedsynth help run')}"
+            )
+    experiment = experiment_in(other_evaluation(run, overrides), run.path)
+    quiet_flower()
+    with in_use(run.path), one_thread(), open_run_engine(experiment, run) as engine:
+        return measure_real_records(run, experiment, counts, engine)
 
 
 def evaluate_release(path: Path, overrides: Mapping[str, Any]) -> dict[str, float]:

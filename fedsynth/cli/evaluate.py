@@ -1,7 +1,8 @@
 """Evaluate what was released by another protocol or other classifiers: no noise, no budget.
 
 `fedsynth evaluate RUN` trains classifiers on the releases of a run and writes their results below
-it; `fedsynth evaluate FILE.npz data=NAME` prints the results of one released file.
+it; `fedsynth evaluate RUN real=100,1000` trains them on so many real records, as a reference that
+is not private; `fedsynth evaluate FILE.npz data=NAME` prints the results of one released file.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import pandas as pd
 
 from fedsynth.api.evaluation import (
     EVALUATION_KEYS,
+    evaluate_real_records,
     evaluate_release,
     evaluate_run,
 )
-from fedsynth.core.errors import exit_code
+from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.text import epsilon_text, markdown_table
 from fedsynth.experiment.config import parse_overrides
+from fedsynth.experiment.real_records import PREFIX
 from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import MetricsFile
 from fedsynth.storage.run_directory import RunDirectory
@@ -56,6 +59,22 @@ def results_table(metrics: Path) -> str:
     )
 
 
+def real_records_table(metrics: Path) -> str:
+    """The accuracies with some of the real records as a Markdown table."""
+    rows = MetricsFile(metrics).read()
+    found = sorted((int(row.metric.removeprefix(PREFIX)), row.seed, row.value) for row in rows)
+    lines = [[f"{count:,}", str(seed), f"{value:.4f}"] for count, seed, value in found]
+    return markdown_table(("real records", "seed", "accuracy"), lines)
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of records in a list with commas."""
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(f"real={text} must be whole numbers of records, as real=100,1000.")
+    return [int(part) for part in parts]
+
+
 def release_table(path: Path, overrides: Mapping[str, Any]) -> str:
     """Evaluate one released file; returns a Markdown table."""
     rows = evaluate_release(path, overrides)
@@ -73,7 +92,17 @@ def _evaluate(words: Sequence[str]) -> None:
     place, *rest = words
     stages = [word.partition("=")[2] for word in rest if word.startswith("stages=")]
     rest = [word for word in rest if not word.startswith("stages=")]
+    counts = [word.partition("=")[2] for word in rest if word.startswith("real=")]
+    rest = [word for word in rest if not word.startswith("real=")]
     overrides = parse_overrides(evaluation_words(rest))
+    if counts:
+        metrics = evaluate_real_records(RunDirectory.read(place), _numbers(counts[-1]), overrides)
+        print(real_records_table(metrics))
+        print(
+            f"\nnumbers: {metrics}; not private. `fedsynth report {place}` says what releases "
+            "are worth."
+        )
+        return
     if Path(place).is_file():
         print(release_table(Path(place), overrides))
         return

@@ -14,7 +14,7 @@ from fedsynth.engine.base import Engine
 from fedsynth.evaluation.image_quality import ImageQuality, measure_image_quality
 from fedsynth.evaluation.real_data_baselines import real_data_baseline
 from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
-from fedsynth.evaluation.types import EvalResult
+from fedsynth.evaluation.types import EvalResult, subsample
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import party_records, scenario_stages, test_records
 from fedsynth.experiment.scenario_config import dataset_info
@@ -62,9 +62,7 @@ def evaluate_classifier(
     """
     job = Job.parse(job_text)
     this_stage = scenario_stages(job.scenario)[stage]
-    test = test_records(job.scenario)
-    among = torch.isin(test.labels, torch.tensor(this_stage.seen))
-    images, labels = test.images[among], test.labels[among]
+    images, labels = _tested(job, this_stage)
     released = released or released_so_far(job, stage)
     if isinstance(released, ReleasedModel):
         return score_model(
@@ -90,6 +88,46 @@ def evaluate_classifier(
     baseline = replace(task, train=real_records(job, this_stage), key=key)
     folder = data_directory(job.scenario.data_dir) / "anchors"
     return replace(result, real_data_accuracy=real_data_baseline(folder, baseline).accuracy)
+
+
+def evaluate_on_real(job_text: str, stage: int, records: int, number: int) -> EvalResult:
+    """Train a new classifier on some of the parties' raw records and test it: a reference that is
+    not private, which tells what a release is worth.
+
+    Args:
+        job_text: A job, which names the scenario, the evaluation and the seed.
+        stage: The index of the stage.
+        records: The number of records to train on, balanced over classes as far as there are any.
+        number: Numbers classifiers and repetitions as in `evaluate_classifier`.
+    """
+    job = Job.parse(job_text)
+    this_stage = scenario_stages(job.scenario)[stage]
+    images, labels = _tested(job, this_stage)
+    config, info = job.evaluation, this_stage.data
+    kind, repetition = divmod(number, config.repetitions)
+    chosen = subsample(
+        real_records(job, this_stage), records, (job.seed, "real records", stage, records)
+    )
+    return train_and_test(
+        EvaluationTask(
+            config.classifiers(info)[kind],
+            chosen,
+            images,
+            labels,
+            this_stage.seen,
+            info,
+            config,
+            key=(job.seed, "evaluation on real records", stage, records, repetition),
+            device=str(job.torch_device),
+        )
+    )
+
+
+def _tested(job: Job, this_stage: Stage) -> tuple[torch.Tensor, torch.Tensor]:
+    """The test images and labels of the classes seen."""
+    test = test_records(job.scenario)
+    among = torch.isin(test.labels, torch.tensor(this_stage.seen))
+    return test.images[among], test.labels[among]
 
 
 def real_records(job: Job, this_stage: Stage) -> SyntheticSet:

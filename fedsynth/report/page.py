@@ -23,12 +23,14 @@ from fedsynth.report.sections.paper_comparison import comparison_section
 from fedsynth.report.sections.parties import party_section
 from fedsynth.report.sections.privacy import privacy_section
 from fedsynth.report.sections.results import result_section, stage_section
+from fedsynth.report.sections.worth import worth_section
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.run_directory import REPORT, RunDirectory
 
 SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     finding_section,
     result_section,
+    worth_section,
     class_section,
     classifier_section,
     comparison_section,

@@ -114,3 +114,19 @@ def test_a_released_file_is_evaluated_without_its_run(run: Path, capsys) -> None
     assert evaluate.main([str(file), "data=cifar10"]) == 2
     assert "shape" in capsys.readouterr().err
     assert evaluate.main(["classifier=mlp"]) == 2
+
+
+def test_real_records_are_measured_by_the_evaluation_of_the_run(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate.main([str(run), "real=10,40", "engine=inprocess"]) == 0
+    shown = capsys.readouterr().out
+    assert "| 40 | 0 | 0." in shown
+    assert "not private" in shown
+    for words, message in (
+        (["real=ten"], "real=ten must be whole numbers"),
+        (["real=10", "protocol=D"], "evaluation= cannot be given with real="),
+        (["real=10,3"], "real=3 must be a number of records from 10"),
+    ):
+        assert evaluate.main([str(run), *words]) == 2
+        assert message in capsys.readouterr().err
