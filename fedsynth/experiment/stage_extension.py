@@ -13,7 +13,9 @@ if TYPE_CHECKING:  # the keys of a run are checked without importing an engine
     from fedsynth.experiment.job import Job
 
 INVERSION_ESTIMATE = "inversion_estimate"
+TABLE_COMPARISON = "table_comparison"
 EXTENSIONS = {INVERSION_ESTIMATE: "fedsynth.experiment.inversion_estimate"}
+STANDARD = {TABLE_COMPARISON: "fedsynth.experiment.table_comparison"}  # where they apply
 """The module of each extension; it holds the extension as `EXTENSION`."""
 
 
@@ -34,7 +36,7 @@ class StageExtension(Protocol):
 
 
 def load_extensions(names: Sequence[str]) -> tuple[StageExtension, ...]:
-    """Import extensions by name.
+    """Import extensions by name, and those that every run has.
 
     Raises:
         UserError: There is no extension of this name.
@@ -42,4 +44,5 @@ def load_extensions(names: Sequence[str]) -> tuple[StageExtension, ...]:
     for name in names:
         if name not in EXTENSIONS:
             raise unknown("extension", name, EXTENSIONS)
-    return tuple(importlib.import_module(EXTENSIONS[name]).EXTENSION for name in names)
+    modules = [*(EXTENSIONS[name] for name in names), *STANDARD.values()]
+    return tuple(importlib.import_module(module).EXTENSION for module in modules)

@@ -23,6 +23,7 @@ from fedsynth.report.sections.paper_comparison import comparison_section
 from fedsynth.report.sections.parties import party_section
 from fedsynth.report.sections.privacy import privacy_section
 from fedsynth.report.sections.results import result_section, stage_section
+from fedsynth.report.sections.table_quality import table_quality_section
 from fedsynth.report.sections.worth import worth_section
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.run_directory import REPORT, RunDirectory
@@ -31,6 +32,7 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     finding_section,
     result_section,
     worth_section,
+    table_quality_section,
     class_section,
     classifier_section,
     comparison_section,

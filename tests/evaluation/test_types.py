@@ -43,7 +43,7 @@ def test_results_of_0_1_are_read():
     assert result.real_data_accuracy == 0.9
 
 
-def test_predictions_are_counted_per_class() -> None:
+def test_correct_predictions_are_counted_per_class() -> None:
     labels = torch.tensor([3, 3, 0, 3, 3])
     found = Predictions.of(torch.tensor([3, 0, 0, 7, 0]), labels)
     assert found.per_class == {0: (1, 1), 3: (1, 4)}

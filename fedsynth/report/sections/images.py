@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.text import epsilon_text
-from fedsynth.report.elements import Picture, ReportContext, Section
+from fedsynth.report.elements import Picture, ReportContext, Section, Table
 from fedsynth.report.figures import images_by_method, render
+from fedsynth.report.table_samples import sample_rows
 from fedsynth.storage.pictures import contact_sheet, is_table, png
 from fedsynth.storage.releases import release_name
 
@@ -40,6 +41,7 @@ def image_section(context: ReportContext) -> Section | None:
     names = context.data.info.class_names if context.data.info else ()
     galleries: list[Gallery] = []
     tables: list[str] = []
+    samples: list[Table] = []
     joined: dict[tuple[str, float], SyntheticSet] = {}
     for row in context.rows:
         method, epsilon = row.method, row.epsilon
@@ -54,6 +56,10 @@ def image_section(context: ReportContext) -> Section | None:
         title = f"{method}, ε = {epsilon_text(epsilon)}"
         if any(is_table(released) for released in sets.values()):
             tables.append(f"{title}: releases/{name}/stage-*.csv")
+            if context.data.info is not None and context.data.info.columns:
+                caption = f"{title}, seed {seed}: the first rows of each class, in turn"
+                released = SyntheticSet.join(list(sets.values()))
+                samples.append(sample_rows(context.data.info, released, caption))
             continue
         joined[method, epsilon] = SyntheticSet.join(list(sets.values()))
         heading = title if math.isfinite(epsilon) else f"{title} (not private)"
@@ -65,7 +71,9 @@ def image_section(context: ReportContext) -> Section | None:
     if not (tables or galleries):
         return None
     heading = "Released rows" if tables else "Released images"
-    return Section("images", heading, {"galleries": galleries, "tables": tables})
+    return Section(
+        "images", heading, {"galleries": galleries, "tables": tables, "samples": samples}
+    )
 
 
 def _released_sets(context: ReportContext, name: str, stages: list[int]) -> dict[int, SyntheticSet]:
