@@ -28,7 +28,7 @@ from fedsynth.privacy.stored_audits import STORED, StoredAudit
 
 EPSILON = 10
 COMMAND = "python benchmarks/audit.py results/audit"
-MECHANISM, REPLACED, MANY, SOME, FEW = 12_000, 2000, 1000, 400, 200  # runs in each world
+MECHANISM, REPLACED, MANY, SOME, FEW = 12_000, 2000, 1000, 200, 100  # runs in each world
 RUNS = {
     **dict.fromkeys(("dp_hp", "dp_merf", "dp_merf_joint", "dp_ntk", "dpmix"), MANY),
     **dict.fromkeys(("gs_wgan", "sketch_teach", "sketch_teach_joint"), FEW),
