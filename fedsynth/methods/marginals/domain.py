@@ -1,8 +1,9 @@
 """Codes of the columns of a table: fine ones from public facts, coarse ones from noised counts.
 
 Fine codes are the categories of a column, its whole numbers, or bins of equal width in its public
-range. Coarse codes merge fine ones that hold few records by the noised counts, so that tables of
-two columns have fewer cells, each with more records in it.
+range, whose two ends have codes of their own: many columns hold one of them in most records.
+Coarse codes merge fine ones that hold few records by the noised counts, so that tables of two
+columns have fewer cells, each with more records in it.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class FineCodes:
 
     @staticmethod
     def of(column: Column, bins: int) -> FineCodes:
-        """The codes of a column; `bins` are the most that a column of numbers may have."""
+        """The codes of a column; one of numbers has at most so many bins between its ends."""
         if column.categories:
             return FineCodes(column, len(column.categories), True)
         numbers = round(column.high) - round(column.low) + 1
         if column.whole and numbers <= bins:
             return FineCodes(column, numbers, True)
-        return FineCodes(column, bins, False)
+        return FineCodes(column, bins + 2, False)
 
     def encode(self, values: Tensor) -> Tensor:
         """The codes of encoded values in [0, 1], int64."""
@@ -49,13 +50,16 @@ class FineCodes:
         numbers = values.nan_to_num().clamp(0, 1)
         if self.single:
             return numbers.mul(self.size - 1).round().long()
-        return numbers.mul(self.size).floor().long().clamp(0, self.size - 1)
+        bins = self.size - 2
+        codes = numbers.mul(bins).floor().long().clamp(0, bins - 1) + 1
+        return codes.where(numbers > 0, 0).where(numbers < 1, self.size - 1)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Encoded values of codes; those of a bin are drawn evenly from it."""
         if self.single:
             return codes / max(1, self.size - 1)
-        return (codes + rng.random(len(codes))) / self.size
+        values = (codes - 1 + rng.random(len(codes))) / (self.size - 2)
+        return values.clip(0, 1)  # the ends
 
 
 def fine_codes(data: DatasetInfo, bins: int) -> list[FineCodes]:

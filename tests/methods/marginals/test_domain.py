@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(
-    ("column", "bins", "size"), [(AGE, 10, 10), (AGE, 4, 4), (WAGE, 20, 20), (WARD, 2, 3)]
+    ("column", "bins", "size"), [(AGE, 10, 10), (AGE, 4, 6), (WAGE, 20, 22), (WARD, 2, 3)]
 )
 def test_decoding_gives_a_value_of_the_same_code(column, bins, size):
     codes = FineCodes.of(column, bins)
@@ -39,6 +39,15 @@ def test_single_values_are_restored_exactly():
         assert decode_column(column, back) == list(texts)
 
 
+def test_the_ends_of_a_range_are_kept_exactly():
+    codes = FineCodes.of(WAGE, 10)
+    found = codes.encode(torch.tensor([0.0, 1e-6, 0.0999, 0.1001, 0.99999, 1.0]))
+    assert found.tolist() == [0, 1, 1, 2, 10, 11]
+    assert codes.decode(np.array([0, 11, 0]), RNG).tolist() == [0, 1, 0]
+    inner = codes.decode(np.arange(1, 11).repeat(20), RNG)
+    assert 0 < inner.min() < inner.max() < 1
+
+
 def test_values_outside_of_the_range_and_no_numbers_have_a_code():
     wild = torch.tensor([-3.0, 2.0, float("nan"), float("inf"), float("-inf")])
     for codes in (FineCodes.of(c, 5) for c in (AGE, WAGE, WARD)):
@@ -48,7 +57,7 @@ def test_values_outside_of_the_range_and_no_numbers_have_a_code():
 
 def test_the_codes_of_a_table_come_from_its_schema():
     info = datasets.find("made_table").info
-    assert [c.size for c in fine_codes(info, 30)] == [30, 30, 30, 30, 5, 2, 3]
+    assert [c.size for c in fine_codes(info, 30)] == [32, 32, 32, 32, 5, 2, 3]
 
 
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=40), st.floats(0, 500), st.floats(0, 2000))
