@@ -1,4 +1,4 @@
-"""The notebooks: every cell runs, and displays what is stored but for the digits of numbers."""
+"""The notebooks: every cell runs, and displays what is stored but for numbers and rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ MOST_BYTES = 40_000
 
 
 def words(output: dict) -> str:
-    """An output without its numbers, hashes and spaces."""
+    """An output without its numbers, hashes and spaces; of a data frame the headings."""
     lines = output.get("text") or output["data"]["text/plain"]
+    if "dataframe" in "".join(output.get("data", {}).get("text/html", [])):
+        lines = lines[:1]
     text = re.sub(r"\b[0-9a-f]{8,}\b", "#", "".join(lines))
     return " ".join(re.sub(r"[-+]?\d[\d.,e+-]*", "#", text).split())
 
