@@ -29,6 +29,7 @@ LONG = (
     "test_faults.py",
     "engine/ray/test_cluster.py",
     "cli/test_nodes.py",
+    "test_node_networks.py",
     "cli/test_nodes_guide.py",
     "cli/test_run.py",
     "experiment/test_method_audit.py",

@@ -20,6 +20,7 @@ CROSS_CUTTING = {
     "test_extension.py": "the examples of the guides",
     "test_guides.py": "the tour and the stories",
     "test_faults.py": "whole runs with injected faults",
+    "test_node_networks.py": "real nodes in network namespaces",
     "test_two_nodes.py": "whole runs on two nodes without a shared disk",
     "api/test_notebooks.py": "the notebooks",
     "api/test_python_guide.py": "the guide to the Python API",

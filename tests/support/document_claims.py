@@ -218,6 +218,8 @@ TESTED: dict[str, dict[str, str]] = {
         "holds the lines of this run": f"{NODE_RUN}the_report_reads_releases_and_signed_ledgers_only",
         "is counted by its plan": f"{NODE_RUN}a_party_without_a_statement_is_counted_by_its_plan",
         "A job that fails is named": f"{NODES}a_refusal_names_its_party_and_code_and_writes_no_report",
+        "A link that is cut": "test_node_networks.py::test_a_cut_link_and_a_stopped_node_delay_a_run_and_change_no_bit",
+        "A node that is gone": "engine/test_server_app.py::test_a_node_that_is_gone_is_known_by_the_message_that_its_error_replies_to",
         "A rehearsal does all of it": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
         "It imports no code of the app bundle": "engine/test_app_bundle.py::test_other_code_is_refused_and_never_imported",
         "of another version, or with other code": "engine/test_app_bundle.py::test_a_bundle_of_another_version_is_refused_with_both_versions",

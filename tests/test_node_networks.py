@@ -1,0 +1,171 @@
+"""Nodes in a network of their own: a link that is cut for a while, and a node that stops."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import tiny_runs as tiny
+from guides import ROOT
+
+from fedsynth.cli.main import with_scenario
+from fedsynth.cli.node_processes import end_all, environment, free_ports
+from fedsynth.cli.node_submission import open_run
+from fedsynth.cli.nodes import main
+from fedsynth.cli.run import main as run_main
+from fedsynth.experiment.node_states import read_states
+from fedsynth.experiment.simulated_parties import policy_of
+from fedsynth.privacy.policy import policy_text
+
+WORDS = [
+    *("split_mnist", "data=shapes", "parties=2", "partition=iid", "options={}", "stages=together"),
+    *("holdout=1600", "method=psg_joint", "epsilon=10", "delta=1e-3", "accounting=rdp"),
+    *("engine=inprocess", "noise_seed=3", "psg_joint.width=4", "psg_joint.spc=2"),
+    *("psg_joint.runs=4", "psg_joint.batches=2", "psg_joint.updates=1"),
+    *("evaluation.width=4", "evaluation.nets=1", "evaluation.max_images=50"),
+]
+FAULT_SECONDS = 3.0
+PATIENCE = 300.0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network namespace that one link joins with this one."""
+
+    name: str
+    link: str
+    host: str  # this side's address
+
+    def set_link(self, state: str) -> None:
+        """Cut the link, or join it again."""
+        subprocess.run(["ip", "link", "set", self.link, state], check=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    number = os.getpid() % 60_000
+    name, here, there = f"fs{number}", f"fsa{number}", f"fsb{number}"
+    prefix = f"10.213.{number % 250}"
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {here} type veth peer name {there} netns {name}",
+        f"ip addr add {prefix}.1/30 dev {here}",
+        f"ip link set {here} up",
+        f"ip -n {name} addr add {prefix}.2/30 dev {there}",
+        f"ip -n {name} link set {there} up",
+        f"ip -n {name} link set lo up",
+    ]
+    try:
+        for command in commands:
+            subprocess.run(command.split(), check=True)
+        yield Network(name, here, f"{prefix}.1")
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def started(
+    words: list[str], folder: Path, prefix: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a node of this command line."""
+    command = [*prefix, sys.executable, "-m", "fedsynth", "nodes", "start", *words]
+    path = {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env={**environment(folder / "flower"), **path})
+
+
+@contextlib.contextmanager
+def in_background(work: Callable[[], None]) -> Iterator[list[BaseException]]:
+    """Do this work beside the block; what it raises is in the list at the end."""
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    yield failures
+    thread.join()
+
+
+def await_answers(job, number: int) -> None:
+    """Wait until the server has so many answers of party 0."""
+    end = time.monotonic() + PATIENCE
+    while (state := read_states(job).get(0)) is None or state.answers < number:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(600)
+def test_a_cut_link_and_a_stopped_node_delay_a_run_and_change_no_bit(network, tmp_path, capsys):
+    """The nodes are in a namespace of their own; the conversation goes on where it was."""
+    run, server = tmp_path / "run", tmp_path / "server"
+    wards = [tmp_path / "ward-0", tmp_path / "ward-1"]
+    (port,) = free_ports(1)
+    address = ["--host", network.host, "--port", str(port)]
+    assert main(["init", str(server), "--server", *address]) == 0
+    assert main(["proposal", *WORDS, f"out={run}"]) == 0
+    (job,) = open_run(run)[1]
+    policy = dataclasses.replace(policy_of(job), progress=None)
+    for party, ward in enumerate(wards):
+        ward.mkdir()
+        (ward / "party.yaml").write_text(policy_text(policy))
+        options = ["--party", str(party), "--parties", "2", "--ca", str(server / "ca.crt")]
+        assert (
+            main(
+                [
+                    "init",
+                    str(ward),
+                    *options,
+                    "--port",
+                    str(free_ports(1)[0]),
+                    "--superlink",
+                    f"{network.host}:{port}",
+                ]
+            )
+            == 0
+        )
+
+    def faults() -> None:
+        await_answers(job, 1)
+        network.set_link("down")
+        time.sleep(FAULT_SECONDS)
+        network.set_link("up")
+        await_answers(job, 3)
+        ward = [p for p in psutil.Process().children(recursive=True) if p.cwd() == str(wards[1])]
+        assert len(ward) == 3
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in ward:
+                process.send_signal(number)
+            time.sleep(FAULT_SECONDS)
+
+    processes = [started([str(server)], server)]
+    try:
+        prefix = ("ip", "netns", "exec", network.name)
+        processes.append(started([str(ward) for ward in wards], tmp_path, prefix))
+        keys = [str(ward / "node.pub") for ward in wards]
+        reach = ["--server", str(server), "--patience", "120"]
+        assert main(["register", *keys, *reach]) == 0
+        with in_background(faults) as failures:
+            assert main(["run", str(run), *reach, "--wait"]) == 0, capsys.readouterr()
+        assert failures == []
+    finally:
+        end_all(processes)
+    one = tmp_path / "one"
+    assert run_main(with_scenario([*WORDS, f"out={one}", "--quiet"])) == 0
+    ours, theirs = tiny.outputs(run), tiny.outputs(one)
+    releases = [name for name in theirs if name.startswith("releases")]
+    assert any(name.endswith(".npz") for name in releases)
+    assert {name: ours[name] for name in releases} == {name: theirs[name] for name in releases}
