@@ -93,7 +93,7 @@ def confusion_figure(
     columns = 1 if narrow else min(len(shown), PER_ROW)
     figure, panels = grid(len(shown), columns, (side, side), theme)
     for panel, ((epsilon, method), table) in zip(panels, shown.items(), strict=True):
-        heat_map(panel, table.to_numpy(dtype=float), 7 if largest <= 6 else 5)
+        heat_map(panel, table.to_numpy(dtype=float), 9 if largest <= 6 else 5)
         panel.set_title(plain_text(f"{method}, ε = {epsilon_text(epsilon)}"), fontsize=9)
         across = [_short(names.get(int(c), str(c))) for c in table.columns]
         down = [_short(names.get(int(c), str(c))) for c in table.index]

@@ -15,7 +15,8 @@ from fedsynth.core.enums import DataKind, Relation, Unit
 from fedsynth.core.plan import readable_view
 from fedsynth.core.text import epsilon_text
 from fedsynth.methods.registry import WITHOUT_NOISE
-from fedsynth.report.estimates import FinalResult
+from fedsynth.report.class_accuracies import class_accuracies, records_per_class
+from fedsynth.report.estimates import FinalResult, percent
 from fedsynth.report.report_data import ReportData
 
 UPPER_BOUND = "upper_bound"  # the reference that trains on all raw records
@@ -67,6 +68,29 @@ def _first(best: FinalResult, data: ReportData, stages: int) -> str:
         f"let{s} a receiver reach {best.accuracy.text} accuracy on the test data, "
         f"with {best.method}."
     )
+
+
+def smallest_class(
+    results: Sequence[FinalResult], metrics: pd.DataFrame, data: ReportData
+) -> list[str]:
+    """A sentence on the class with the fewest training records, with the best private method.
+
+    Empty if all classes have as many, or accuracies by class were not recorded."""
+    counts, accuracies = records_per_class(data.parties), class_accuracies(metrics)
+    private = [result for result in results if result.private]
+    if len(set(counts.values())) < 2 or accuracies.empty or not private:
+        return []
+    label = min(counts, key=lambda c: counts[c])
+    best = max(private, key=lambda result: result.accuracy.mean)
+    key = (best.epsilon, best.method)
+    if label not in accuracies.columns or key not in accuracies.index:
+        return []
+    name = data.info.class_text(label) if data.info else str(label)
+    return [
+        f"Of the smallest class, {name} ({counts[label]:,} of {sum(counts.values()):,} training "
+        f"records), {best.method} at ε = {epsilon_text(best.epsilon)} gets "
+        f"{percent(float(accuracies.loc[key, label]))} of the test records right."
+    ]
 
 
 def _things(data: ReportData) -> str:

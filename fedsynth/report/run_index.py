@@ -161,17 +161,27 @@ def _accuracy(result: FinalResult | None) -> Cell | str:
 
 
 def _settings(runs: Sequence[IndexedRun], prefix: str) -> Table:
-    """A row per run."""
-    names = [
-        Cell(run.name, link=f"{prefix}{run.name}/{REPORT}")
-        if (run.run.path / REPORT).is_file()
-        else Cell(run.name)
-        for run in runs
-    ]
+    """A row per setting and a column per run; of many runs, a row per run."""
     facts = [{**run.facts, **_extent(run)} for run in runs]
+    caption = "What the numbers of a run depend on"
+    if len(runs) <= SIDE_BY_SIDE:
+        columns = [Column("Setting", "label"), *(Column(run.name, "text") for run in runs)]
+        rows = [Row((name, *(one[name] for one in facts))) for name in facts[0]]
+        rows.append(Row(("report", *(_link(run, "report", prefix) for run in runs))))
+        return Table(caption, columns, rows)
     columns = [Column("Run", "label"), *(Column(name, "text") for name in facts[0])]
-    rows = [Row((name, *one.values())) for name, one in zip(names, facts, strict=True)]
-    return Table("What the numbers of a run depend on; a name leads to its report", columns, rows)
+    rows = [
+        Row((_link(run, run.name, prefix), *one.values()))
+        for run, one in zip(runs, facts, strict=True)
+    ]
+    return Table(f"{caption}; a name leads to its report", columns, rows)
+
+
+def _link(run: IndexedRun, text: str, prefix: str) -> Cell | str:
+    """A text that leads to the report of a run, or no link where there is none yet."""
+    if (run.run.path / REPORT).is_file():
+        return Cell(text, link=f"{prefix}{run.name}/{REPORT}")
+    return text if text == run.name else MISSING
 
 
 def _extent(run: IndexedRun) -> dict[str, str]:

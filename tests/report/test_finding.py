@@ -16,6 +16,7 @@ from fedsynth.report.finding import (
     finding_sentences,
     guess_bound,
     privacy_sentences,
+    smallest_class,
     uncertainties,
     view_words,
 )
@@ -138,3 +139,22 @@ def test_what_is_uncertain_depends_on_the_run() -> None:
     uneven = uncertainties([PSG, single, BOUND], data(), {})
     assert uneven[0].startswith("One to three seeds.")
     assert not any("best of" in line for line in uncertainties([PSG, BOUND], data(), {}))
+
+
+def test_the_smallest_class_is_named_with_the_best_private_method() -> None:
+    parties = (PartyInfo(0, 20, {0: 15, 1: 5}), PartyInfo(1, 10, {0: 10}))
+    info = replace(TABLE, class_names=("well", "ill"))
+    known = replace(data(), parties=parties, info=info)
+    table = frame(
+        Metric(method, epsilon, 0, 1, f"accuracy_of_class_{c}", value)
+        for method, epsilon, value in (("psg", 1.0, 0.25), ("upper_bound", math.inf, 0.75))
+        for c in (0, 1)
+    )
+    assert smallest_class([PSG, DP_SGD, BOUND], table, known) == [
+        "Of the smallest class, ill (5 of 30 training records), psg at ε = 1 gets 25.0% of the "
+        "test records right."
+    ]
+    assert smallest_class([BOUND], table, known) == []
+    assert smallest_class([PSG], frame([]), known) == []
+    equal = replace(known, parties=(PartyInfo(0, 2, {0: 1, 1: 1}),))
+    assert smallest_class([PSG], table, equal) == []

@@ -51,8 +51,10 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     ]
     assert results.content["differences"] == []
     page = Page(render_page("Runs", {"Runs": "2"}, [results, settings]))
+    assert "data mnist mnist" in page.text
+    assert "report – report" in page.text  # a has none
     links = [link["href"] for link in page.all("a")]
-    assert links == ["#runs", "#settings", "../deep/b/report.html"]  # a has no report
+    assert links == ["#runs", "#settings", "../deep/b/report.html"]
 
 
 def test_what_differs_is_said(tmp_path: Path) -> None:
@@ -76,6 +78,13 @@ def test_many_runs_stand_below_each_other(tmp_path: Path) -> None:
         put_run(tmp_path / f"r{number}", {("psg", 1.0): [number / 10]})
     table = index_sections(runs_below(tmp_path))[0].content["table"]
     assert cells(table)[3] == ["r3", "psg", "1", "0.300"]
+    (tmp_path / "r1" / "report.html").write_text("x")
+    settings = index_sections(runs_below(tmp_path))[1]
+    page = Page(render_page("Runs", {}, [settings]))
+    assert [link["href"] for link in page.all("a")] == ["#settings", "r1/report.html"]
+    assert [line[:2] for line in cells(settings.content["table"])][:2] == [
+        ["r0", "mnist"], ["r1", "mnist"]
+    ]  # fmt: skip
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:

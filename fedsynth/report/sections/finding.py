@@ -8,6 +8,7 @@ from fedsynth.report.finding import (
     finding_sentences,
     number_text,
     privacy_sentences,
+    smallest_class,
     uncertainties,
 )
 from fedsynth.report.summary import stages_of
@@ -22,7 +23,10 @@ def finding_section(context: ReportContext) -> Section:
     data, config = context.data, context.run.read_config()
     results = final_results(context.metrics)
     content = {
-        "finding": finding_sentences(results, data, len(stages_of(context.rows))),
+        "finding": [
+            *finding_sentences(results, data, len(stages_of(context.rows))),
+            *smallest_class(results, context.metrics, data),
+        ],
         "failed": _failed(context.run),
         "surprises": surprises(results, context.metrics, data),
         "privacy": privacy_sentences(data, context.metrics),
