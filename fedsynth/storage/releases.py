@@ -148,7 +148,7 @@ def write_archive(path: Path, outcome: Outcome) -> Path:
 
 
 def unarchive(path: Path) -> Outcome:
-    """Read what `archive` wrote; a damaged or foreign file is a `UserError`."""
+    """Read what `write_archive` wrote; a damaged or foreign file is a `UserError`."""
     if path.is_file() and not zipfile.is_zipfile(path):  # numpy would advise to unpickle it
         raise UserError(f"{path} cannot be read as a release: it is no npz file, or is cut off.")
     try:

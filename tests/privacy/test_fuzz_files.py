@@ -42,7 +42,7 @@ from fedsynth.privacy.party_key import PartyKey
 from fedsynth.privacy.policy import PartyPolicy, read_policy
 from fedsynth.privacy.secagg.protocol import COLLECT, SETUP, SHARE, UNMASK, answer_in_stage
 from fedsynth.storage.checkpoint import rounds
-from fedsynth.storage.releases import archive, unarchive
+from fedsynth.storage.releases import unarchive, write_archive
 from fedsynth.storage.state_file import DamagedState, read_state, write_state
 
 FILES = max(40, int(os.environ.get("FEDSYNTH_FUZZ", "400")) // 10)  # over all kinds
@@ -263,7 +263,7 @@ def test_a_damaged_data_file_is_a_message(tmp_path):
 )
 def test_a_damaged_release_is_a_message(tmp_path, outcome):
     path, damage = tmp_path / "stage-1.npz", Damage(50)
-    whole, refused = archive(outcome), 0
+    whole, refused = write_archive(tmp_path / "whole.npz", outcome).read_bytes(), 0
     for _ in range(EACH):
         path.write_bytes(damage(whole))
         try:
