@@ -111,11 +111,6 @@ class Engine(ABC):
         """True if all workers see the driver's disk."""
         return True
 
-    @property
-    def makes_parties(self) -> bool:
-        """True if the driver sets up the parties' nodes; False where they are real ones."""
-        return True
-
     def visit_parties(
         self, policies: str, function: Callable[[str], Any], parties: Sequence[int] | None = None
     ) -> dict[int, Any]:

@@ -19,6 +19,7 @@ from fedsynth.engine.server_app import StageCallback
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.node_states import read_failure
+from fedsynth.experiment.party_extracts import on_nodes
 from fedsynth.experiment.proposal import proposal_text
 from fedsynth.storage.files import write_file
 from fedsynth.storage.run_directory import NODES, RunDirectory
@@ -85,20 +86,18 @@ def write_submissions(run: RunDirectory, submissions: dict[str, Any]) -> None:
 class ReleasedEngine(Engine):
     """An engine for the report of a run whose parties answered on nodes of their own.
 
-    It asks nobody. What evaluates is the engine inside.
+    It asks no party of the run. What evaluates is the engine inside.
     """
 
     def __init__(self, inside: Engine) -> None:
         self._inside = inside
         self.workers = inside.workers
 
-    @property
-    def makes_parties(self) -> bool:
-        """See `Engine.makes_parties`."""
-        return False
-
     def _run(self, job: str, nodes: NodeSetup, sticky: bool, on_stage: StageCallback) -> None:
         parsed = Job.parse(job)
+        if not on_nodes(parsed):  # a simulation that an evaluation of the run makes
+            self._inside._run(job, nodes, sticky, on_stage)
+            return
         if not released(parsed):
             reason = read_failure(parsed)
             done, stages = stages_released(parsed), len(parsed.plans)

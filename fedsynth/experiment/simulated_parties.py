@@ -14,6 +14,7 @@ from fedsynth.data.formats.npz import PREFIX, public_name
 from fedsynth.engine.base import Engine, NodeSetup
 from fedsynth.engine.placement import PARTY_FILE
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.party_extracts import on_nodes
 from fedsynth.experiment.proposal import proposal_text
 from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import dataset_info
@@ -71,9 +72,9 @@ def write_policies(job: Job) -> str:
 
 
 def run_job(engine: Engine, job: Job, **options: Any) -> None:
-    """Run a job with simulated parties; `options` as for `Engine.run`."""
+    """Run a job with simulated parties, or those on real nodes; `options` as for `Engine.run`."""
     nodes = _nodes(job)
-    if engine.makes_parties:
+    if not on_nodes(job):
         write_policies(job)
     engine.run(
         job.text(),

@@ -27,11 +27,21 @@ from fedsynth.storage.run_directory import CONFIG, LEDGER, RunDirectory
 
 def test_a_job_that_is_not_released_names_the_reason(tmp_path):
     job = tiny.tiny_job("psg", tmp_path)
+    write_submissions(RunDirectory(tmp_path), {})
     write_failure(job, UserError("party 1 refused (budget): too much"))
     refusal = pytest.raises(UserError, match=r"0 of 2 stages .* party 1 refused \(budget\)")
     with open_job_engine("inprocess") as inside, refusal:
         run_job(ReleasedEngine(inside), job)
     assert not job.parties_folder().exists()
+
+
+def test_a_simulation_beside_the_run_has_parties_of_its_own(tmp_path, here):
+    """Evaluations of a stage may simulate a job, with policies and ledgers in another folder."""
+    job = tiny.tiny_job("psg", tmp_path / "beside", "together")
+    stages: list[int] = []
+    run_job(ReleasedEngine(here), job, on_stage=lambda stage, _: stages.append(stage))
+    assert stages == [0]
+    assert len(list(job.parties_folder().glob("party-*/ledger.jsonl"))) == 3
 
 
 def test_the_report_reads_releases_and_signed_ledgers_only(tmp_path, here):
