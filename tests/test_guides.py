@@ -21,6 +21,7 @@ PAGES = {
     "docs/stories.md": (
         "table.tex",
         "accuracy.svg",
+        "paper/paper.tex",
         "board/report.html",
         "handed_over/data.csv",
         "private_shapes/stage-1.npz",
