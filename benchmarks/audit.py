@@ -57,9 +57,10 @@ HEAD = """\
 Lower bounds on epsilon by attack (`docs/guides/audit.md`), all at epsilon {epsilon}, delta 1e-5,
 noise_seed 1, unit record and relation add_remove unless the row says otherwise. Each audit was
 run by the `fedsynth audit` command in its JSON file; the tables by
-`{command} --table`, on 2 CPU cores (methods: {seconds} s of processor
-time). Commits of the attacked code: {commits}. Bounds hold with the
-confidence of their row, and the rows of one audit together with 95%.
+`{command} --table`, on 2 CPU cores ({seconds} s of processor time).
+Bounds hold with the confidence of their row, and the rows of one audit together with 95%.
+
+Commits of the attacked code, with the beginnings of names of files: {commits}.
 
 "Audited" is the bound for events of the charged form, "any" the one by the (epsilon, delta)
 definition alone; "reached" is audited over theoretical mu, which exists where no records are
@@ -67,7 +68,7 @@ sampled. "Canary" is how far the canary moves the values in deviations of the cl
 the theoretical mu: what an attack with unlimited runs would reach. "Power" is the share of audits
 on resampled scores that contradict the claim. Few runs make a bound low: of the runs in each world
 a half (a tenth, above 200) chooses the threshold. Methods were given as many runs as their cost
-allowed, {few} to {many}.
+allowed, {few} to {most:,}.
 
 """
 
@@ -194,10 +195,13 @@ def main(words: list[str]) -> int:
     if "--table" not in words:
         run(folder, words[1:])
     seconds = sum(float(line.split()[1]) for line in (folder / "seconds").read_text().splitlines())
-    lines = (folder / "commits").read_text().splitlines()
-    commits = "; ".join("{}*.json: {}".format(*line.split()) for line in lines)
+    attacked: dict[str, list[str]] = {}
+    for line in (folder / "commits").read_text().splitlines():
+        name, commit = line.split()
+        attacked.setdefault(commit, []).append(name.removesuffix(".json"))
+    commits = "; ".join(f"{commit} ({', '.join(names)})" for commit, names in attacked.items())
     terms = {"epsilon": EPSILON, "command": COMMAND, "seconds": f"{seconds:,.0f}"}
-    text = HEAD.format(commits=commits, few=FEW, many=MANY, **terms)
+    text = HEAD.format(commits=commits, few=FEW, most=6 * MANY, **terms)
     text += f"## Methods\n\n{table(folder, 'method')}\n\n{canaries(folder)}\n"
     text += f"{missing(folder)}\n{REASONS.read_text(encoding='utf-8')}\n"
     text += f"## Mechanisms\n\n{table(folder, 'mechanism')}\n"
