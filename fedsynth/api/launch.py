@@ -29,6 +29,7 @@ from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data, missing_data
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.stage_extension import load_extensions
+from fedsynth.experiment.trackers import open_trackers
 from fedsynth.experiment.warnings import warnings
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
@@ -42,6 +43,7 @@ RESUMABLE = (
     "num_cpus",
     "address",
     "timeout",
+    "tracker",
     "secure_sum",
     "data_dir",
     "plugin",
@@ -239,7 +241,8 @@ def _execute(experiment: Experiment, run: RunDirectory, quiet: bool, note: Note)
         at_once = 1 if settings.engine == EngineName.FLOWER else min(len(jobs), 4 * engine.workers)
         try:
             extensions = load_extensions(settings.extensions)
-            runner = Runner(run, engine, progress, extensions)
+            trackers = stack.enter_context(open_trackers(settings.tracker, run.path))
+            runner = Runner(run, engine, progress, extensions, trackers)
             runner.execute(jobs, at_once)
         except (UserError, KeyboardInterrupt):
             note(f"what is done is kept; go on with --resume {run.path}")

@@ -10,6 +10,7 @@ import torch
 
 from fedsynth.core.errors import Refusal, Refused
 from fedsynth.core.outcomes import SyntheticSet
+from fedsynth.core.tensor_bytes import tensor_bytes
 
 Scalar = int | float | str | bool
 Scalars = Mapping[str, Scalar]  # by name
@@ -115,5 +116,5 @@ def _content_hash(kind: tuple[object, ...], scalars: Scalars, arrays: Arrays) ->
     for name, value in sorted(arrays.items()):
         raw = value.detach().cpu().contiguous()
         sha.update(repr((name, str(raw.dtype), tuple(raw.shape))).encode())
-        sha.update(raw.reshape(-1).view(torch.uint8).numpy().tobytes())
+        sha.update(tensor_bytes(raw))
     return sha.hexdigest()

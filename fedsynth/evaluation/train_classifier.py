@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
@@ -40,6 +40,7 @@ from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
 from fedsynth.nn.transforms.augment import apply_dsa, crop_scale_rotate, draw_dsa, random_affine
 
 TEST_BATCH = 100
+LOSSES = 20  # values of a loss curve, about
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def fit_network(
     dtype: str = "float32",
     callback: Callable[[], None] | None = None,
     callback_steps: frozenset[int] = frozenset(),
+    losses: dict[int, torch.Tensor] | None = None,
 ) -> None:
     """Train a network in shuffled epochs; the last batch of an epoch may be smaller.
 
@@ -94,6 +96,7 @@ def fit_network(
         dtype: type of matrix products and convolutions.
         callback: called after the steps of `callback_steps`, counted from 1.
         callback_steps: the steps followed by the callback.
+        losses: receives the loss of the batch of about `LOSSES` steps in even distances.
     """
 
     def batches() -> Iterator[torch.Tensor]:
@@ -118,12 +121,14 @@ def fit_network(
             x = random_affine(x, generator, fill=x.min())
         elif augmentations:
             x = crop_scale_rotate(x, generator, augmentations)
-        _, gradients = loss_and_gradients(net, x, y, compute=compute)
+        loss, gradients = loss_and_gradients(net, x, y, compute=compute)
         for parameter, gradient in zip(net.parameters(), gradients, strict=True):
             parameter.grad = gradient
         optimiser.step()
         if cycle is not None:
             cycle.step()
+        if losses is not None and step % max(1, plan.steps // LOSSES) == 0:
+            losses[step + 1] = loss.detach()
         if callback is not None and step + 1 in callback_steps:
             callback()
             net.train()
@@ -162,10 +167,22 @@ def steps_with_test(plan: TrainingSchedule) -> frozenset[int]:
     return frozenset(round(plan.steps * (i + 1) / number) for i in range(number))
 
 
-def train_and_test(task: EvaluationTask) -> EvalResult:
+@dataclass(frozen=True)
+class Curves:
+    """Losses and accuracies in the course of a training, for display."""
+
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    accuracies: list[tuple[int, float]] = field(default_factory=list)
+
+
+def train_and_test(task: EvaluationTask, curves: Curves | None = None) -> EvalResult:
     """Train one fresh classifier by its protocol and test it on all test images.
 
     The network after the last epoch is tested. The result depends on the task alone.
+
+    Args:
+        task: The classifier and its data.
+        curves: Receives the course of the training of a network.
 
     Raises:
         UserError: there is nothing to train on or to test, or the images or labels are unusable.
@@ -182,7 +199,7 @@ def train_and_test(task: EvaluationTask) -> EvalResult:
     task = replace(task, train=subsample(task.train, most, task.key))
     classical = config.protocol == "G" and task.classifier in CLASSICAL
     with one_thread():
-        result = _fit_classical(task) if classical else _train_network(task)
+        result = _fit_classical(task) if classical else _train_network(task, curves)
     return replace(result, released=released, seconds=time.perf_counter() - start)
 
 
@@ -194,7 +211,7 @@ def build_network(
         return classifier("lenet" if name == CNN else name, info.shape, classes, width)
 
 
-def _train_network(task: EvaluationTask) -> EvalResult:
+def _train_network(task: EvaluationTask, curves: Curves | None) -> EvalResult:
     """Train a network with SGD and test it."""
     config, info = task.config, task.info
     rules, plan = config.rules, config.schedule(len(task.train.images))
@@ -218,6 +235,8 @@ def _train_network(task: EvaluationTask) -> EvalResult:
             mistakes=found.mistakes,
         )
 
+    losses: dict[int, torch.Tensor] | None = None if curves is None else {}
+    tested = steps_with_test(plan) if rules.test_every_epoch else frozenset[int]()
     fit_network(
         net,
         rules.normalize(unit_interval(task.train.images), info).to(task.device),
@@ -228,10 +247,16 @@ def _train_network(task: EvaluationTask) -> EvalResult:
         generator=torch_generator(*task.key, "training"),
         dtype=config.dtype,
         callback=lambda: earlier.append(result()),
-        callback_steps=steps_with_test(plan) if rules.test_every_epoch else frozenset(),
+        callback_steps=tested,
+        losses=losses,
     )
+    last = earlier[-1] if earlier else result()
+    if curves is not None and losses:
+        curves.losses.extend(zip(losses, torch.stack([*losses.values()]).tolist(), strict=True))
+        accuracies = [each.accuracy for each in earlier or [last]]
+        curves.accuracies.extend(zip(sorted(tested) or [plan.steps], accuracies, strict=True))
     if not earlier:
-        return result()
+        return last
     best = max(each.accuracy for each in earlier)
     return replace(earlier[-1], best_test_accuracy=best, tests_during_training=len(earlier))
 

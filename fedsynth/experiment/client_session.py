@@ -25,10 +25,11 @@ from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.data.records import Records
 from fedsynth.engine.client_app import Node
 from fedsynth.experiment.certification import STATEMENT, party_statement
+from fedsynth.experiment.events import ANSWER, array_bytes, send_event
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.own_records import read_own_records
 from fedsynth.experiment.party_timing import add_seconds
-from fedsynth.experiment.progress import write_progress
+from fedsynth.experiment.progress import StageProgress, write_progress
 from fedsynth.experiment.proposal import party_job, read_proposal
 from fedsynth.experiment.scenario import party_records, scenario_stages
 from fedsynth.methods.method import PartyContext
@@ -135,7 +136,8 @@ def _answer(side: _Side, work: Path, stage: int, request: Request, form: Form) -
 
     def on_step(done: int, total: int) -> None:
         if side.policy.progress is not None:
-            write_progress(side.folder / side.policy.progress, side.party, stage, done, total)
+            at = StageProgress(stage, done, total)
+            write_progress(side.folder / side.policy.progress, job.name, side.party, at)
 
     data = PartyData(
         side.records,
@@ -146,11 +148,25 @@ def _answer(side: _Side, work: Path, stage: int, request: Request, form: Form) -
         on_step=on_step,
         private_cache=PrivateCache(data_directory(job.scenario.data_dir), side.party),
     )
-    start = time.monotonic()
+    start, moment = time.monotonic(), time.time()
     try:
         release = job.method_impl.party(PartyContext(job.config, plan, data, guard), request)
     finally:
         add_seconds(work, time.monotonic() - start)
+    if side.policy.simulation and side.policy.progress is not None:
+        send_event(
+            side.folder / side.policy.progress,
+            ANSWER,
+            moment,
+            job=job.name,
+            stage=stage + 1,
+            round=request.round,
+            request=request.kind,
+            party=side.party,
+            noise_seconds=round(guard.noise_seconds, 4),
+            bytes_down=array_bytes([request.arrays]),
+            bytes_up=array_bytes([release.arrays]),
+        )
     if release.only_in_sum and plan.of(side.party).shares > 1:
         if form is Form.CLEAR:
             raise Refused(

@@ -38,6 +38,7 @@ from fedsynth.experiment.scenario import scenario_stages
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
 from fedsynth.experiment.stage_extension import EXTENSIONS
+from fedsynth.experiment.trackers import TRACKERS
 from fedsynth.experiment.without_noise import (
     refuse_budget,
     section_names,
@@ -104,6 +105,9 @@ class RunConfig:
     )
     extensions: tuple[str, ...] = setting(
         (), f"further evaluations of each stage: {', '.join(EXTENSIONS)}"
+    )
+    tracker: tuple[str, ...] = setting(
+        (), f"programs that follow the run: {', '.join(TRACKERS)}, or a module of your own"
     )
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
 

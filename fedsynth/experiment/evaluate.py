@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,14 @@ from fedsynth.data.fetch.fetch import data_directory
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.image_quality import ImageQuality, measure_image_quality
 from fedsynth.evaluation.real_data_baselines import real_data_baseline
-from fedsynth.evaluation.train_classifier import EvaluationTask, score_model, train_and_test
+from fedsynth.evaluation.train_classifier import (
+    Curves,
+    EvaluationTask,
+    score_model,
+    train_and_test,
+)
 from fedsynth.evaluation.types import EvalResult, subsample
+from fedsynth.experiment.events import EVALUATION, send_event
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import party_records, scenario_stages, test_records
 from fedsynth.experiment.scenario_config import dataset_info
@@ -81,7 +88,20 @@ def evaluate_classifier(
         key=(job.seed, "evaluation", job.method, stage, repetition),
         device=str(job.torch_device),
     )
-    result = train_and_test(task)
+    start, curves = time.time(), Curves()
+    result = train_and_test(task, curves)
+    send_event(
+        job.progress_folder(),
+        EVALUATION,
+        start,
+        job=job.name,
+        stage=stage + 1,
+        classifier=task.classifier,
+        repetition=repetition,
+        accuracy=result.accuracy,
+        losses=curves.losses,
+        accuracies=curves.accuracies,
+    )
     if not config.rules.calibrated:
         return result
     key = ("anchor", task.classifier)

@@ -28,7 +28,7 @@ from fedsynth.methods.registry import load_plugins
 from fedsynth.methods.registry import method as find_method
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.storage.releases import release_name
-from fedsynth.storage.run_directory import PARTIES, SERVER
+from fedsynth.storage.run_directory import MESSAGES, PARTIES, SERVER
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class Job:
         return self.server_folder() / f"stage-{stage}-gone.json"
 
     def progress_folder(self) -> Path:
-        """The folder in which parties and the server state their progress."""
-        return Path(self.out) / "progress" / self.name
+        """The folder of messages to the driver, of all jobs of a run."""
+        return Path(self.out) / MESSAGES
 
     @property
     def torch_device(self) -> torch.device:

@@ -1,19 +1,18 @@
-"""The progress of a run: tiny files written by parties, and their display.
+"""The progress of a run: messages of parties and server, and their display.
 
 Nothing here decides anything: a run without progress gives the same result.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from fedsynth.storage.files import atomic_write
+from fedsynth.storage.message_log import send_message
 
-WRITE_INTERVAL = 0.5  # seconds between two progress files of one party
+WRITE_INTERVAL = 0.5  # seconds between two messages of one party
+PROGRESS = "progress"  # the kind of these messages
 
 
 class StageProgress(NamedTuple):
@@ -24,36 +23,21 @@ class StageProgress(NamedTuple):
     total: int
 
 
-_last_write: dict[tuple[str, int], tuple[float, int]] = {}
+_last_write: dict[tuple[str, str, int], tuple[float, int]] = {}
 
 
-def write_progress(folder: str | Path, party: int, stage: int, done: int, total: int) -> None:
-    """Store the progress of a party; cheap enough to call after every step.
+def write_progress(folder: str | Path, job: str, party: int, at: StageProgress) -> None:
+    """Send the progress of a party in a job; cheap enough to call after every step.
 
-    Writes at most twice a second, but always the start and the end of a stage. Errors of the disk
-    are ignored, so that progress never stops a party.
+    Sends at most twice a second, but always the start and the end of a stage.
     """
-    key, now = (str(folder), party), time.monotonic()
-    moment, last_stage = _last_write.get(key, (-WRITE_INTERVAL, stage))
-    if now - moment < WRITE_INTERVAL and done != total and stage == last_stage:
+    key, now = (str(folder), job, party), time.monotonic()
+    moment, last_stage = _last_write.get(key, (-WRITE_INTERVAL, at.stage))
+    if now - moment < WRITE_INTERVAL and at.done != at.total and at.stage == last_stage:
         return
-    _last_write[key] = (now, stage)
-    text = json.dumps({"party": party, "stage": stage, "done": done, "total": total})
-    with contextlib.suppress(OSError):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        atomic_write(Path(folder) / f"party-{party}.json", text.encode(), durable=False)
-
-
-def read_progress(folder: str | Path) -> dict[int, StageProgress]:
-    """The last progress of every party, by party; a file that cannot be read is left out."""
-    progress = {}
-    for path in sorted(Path(folder).glob("party-*.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            progress[int(fields["party"])] = StageProgress(
-                int(fields["stage"]), int(fields["done"]), int(fields["total"])
-            )
-    return dict(sorted(progress.items()))
+    _last_write[key] = (now, at.stage)
+    message = {"kind": PROGRESS, "job": job, "party": party, "at": list(at)}
+    send_message(folder, message)
 
 
 class ProgressDisplay(Protocol):

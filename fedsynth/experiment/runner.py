@@ -41,14 +41,23 @@ from fedsynth.experiment.party_extracts import (
     party_entries,
     release_seconds,
 )
-from fedsynth.experiment.progress import ProgressDisplay, StageProgress, read_progress
+from fedsynth.experiment.progress import PROGRESS, ProgressDisplay, StageProgress
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
+from fedsynth.experiment.trackers import Tracker
 from fedsynth.privacy.ledger_entry import EXTRACT
-from fedsynth.storage.run_directory import FAILED, LEDGER, SERVER, RunDirectory, evaluation_file
+from fedsynth.storage.message_log import MessageReader
+from fedsynth.storage.run_directory import (
+    FAILED,
+    LEDGER,
+    MESSAGES,
+    SERVER,
+    RunDirectory,
+    evaluation_file,
+)
 
-DISPLAY_SECONDS = 1.0  # between two readings of the parties' progress files
+DISPLAY_SECONDS = 1.0  # between two readings of the messages of parties and evaluations
 DISPLAY_SHARE = 0.05  # most time that these readings may take
 
 Result = TypeVar("Result")
@@ -76,6 +85,7 @@ class _JobState:
     released: dict[int, bool] = field(default_factory=dict)  # stage -> whether it is a model
     evaluations: dict[int, _StageEvaluation] = field(default_factory=dict)
     recorded: dict[int, list[EvalResult]] = field(default_factory=dict)
+    progress: dict[int, StageProgress] = field(default_factory=dict)  # the last one per party
     closed: bool = False
     error: Exception | None = None
 
@@ -98,9 +108,11 @@ class Runner:
         engine: Engine,
         progress: ProgressDisplay,
         extensions: Sequence[StageExtension] = (),
+        trackers: Sequence[Tracker] = (),
     ) -> None:
         self.run, self.engine, self.progress = run, engine, progress
-        self._extensions = extensions
+        self._extensions, self._trackers = extensions, trackers
+        self._messages = MessageReader(run.path / MESSAGES)
         self._changes: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._stored: frozenset[str] = frozenset()
         self.notes: list[str] = []  # for the report
@@ -115,7 +127,9 @@ class Runner:
             Exception: The first failure, if no job is complete.
         """
         self._stored = self.run.files_of(SERVER)
+        self._messages.start()
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+        states: list[_JobState] = []
         try:
             states = [self._start(job) for job in jobs]
             next_display = time.monotonic() + DISPLAY_SECONDS
@@ -124,14 +138,15 @@ class Runner:
                     change = self._changes.get(timeout=max(0.0, next_display - time.monotonic()))
                 except queue.Empty:
                     start = time.monotonic()
-                    for state in states:
-                        self._show(state)
+                    self._read_messages(states)
                     end = time.monotonic()
                     next_display = end + max(DISPLAY_SECONDS, (end - start) / DISPLAY_SHARE)
                 else:
                     change()
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+            self._read_messages(states)
+            self._messages.remove()
         if len(self.failed) == len(jobs):
             raise next(state.error for state in states if state.error is not None)
         self.run.write_text(LEDGER, merged_ledger(jobs))
@@ -209,13 +224,30 @@ class Runner:
         if state.release.done() and len(state.recorded) == state.stages:
             self._close(state)
 
+    def _read_messages(self, states: Sequence[_JobState]) -> None:
+        """Display the progress of jobs, and store and track the events, since the last reading."""
+        by_name = {state.job.name: state for state in states}
+        events: list[dict[str, Any]] = []
+        moved: dict[str, _JobState] = {}
+        for message in self._messages.new():
+            if message.get("kind") != PROGRESS:
+                events.append(message)
+            elif state := by_name.get(str(message.get("job"))):
+                state.progress[int(message["party"])] = StageProgress(*message["at"])
+                moved[state.job.name] = state
+        for state in moved.values():
+            self._show(state)
+        self.run.add_events(events)
+        for tracker in self._trackers:
+            for event in events:
+                tracker.event(event)
+
     def _show(self, state: _JobState) -> None:
-        """Display the progress of a job that its parties state in files."""
+        """Display the progress of a job."""
         if state.closed or len(state.released) == state.stages:
             return
         job = state.job
-        progress = read_progress(job.progress_folder()).values()
-        at_work = [party for party in progress if party.stage not in state.released]
+        at_work = [at for at in state.progress.values() if at.stage not in state.released]
         done, steps = sum(party.done for party in at_work), sum(party.total for party in at_work)
         private = job.method_impl.private and (state.released or done)
         spent = job.budget.epsilon if private else None

@@ -22,8 +22,9 @@ from fedsynth.engine.messages import BadReply, PartyLost
 from fedsynth.engine.server_app import Ask, Compute, StageCallback, compute_here
 from fedsynth.engine.validation import check_answers
 from fedsynth.experiment.certification import certify
+from fedsynth.experiment.events import recorded
 from fedsynth.experiment.job import Job
-from fedsynth.experiment.progress import write_progress
+from fedsynth.experiment.progress import StageProgress, write_progress
 from fedsynth.methods.method import ExpectedAnswers, ExpectedSum, ServerContext, ServerWork
 from fedsynth.privacy.answered_sums import AnsweredSums
 from fedsynth.privacy.grid import FixedPointGrid
@@ -47,6 +48,7 @@ def serve_job(
     outcome is on disk is not run again. `on_stage` is called once per stage, after it is saved."""
     job = Job.parse(job_text)
     run = RunDirectory(Path(job.out))
+    ask = recorded(ask, job.progress_folder(), job.name)
     stages = range(job.plan(0).stage.count)
 
     def serve_stage(stage: int, inherited: tuple[Outcome, ...] = ()) -> Outcome:
@@ -110,7 +112,8 @@ class StageWork(ServerWork[Any]):
         party = self.plan.stage.parties[0].party
 
         def on_step(done: int, total: int) -> None:
-            write_progress(self._job.progress_folder(), party, self._stage, done, total)
+            at = StageProgress(self._stage, done, total)
+            write_progress(self._job.progress_folder(), self._job.name, party, at)
 
         yield from rounds(n, state, path, fingerprint=self._job.identity, on_step=on_step)
 

@@ -10,6 +10,7 @@ added, and each use is charged as a disclosure: no finite budget pays for it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -62,6 +63,7 @@ class Guard:
             data_fingerprint=data_fingerprint,
         )
         self._only_in_sum = False
+        self.noise_seconds = 0.0  # spent on noise so far
 
     def apply(
         self,
@@ -98,9 +100,12 @@ class Guard:
         streams = self._charger.charge_call(event, call, view)
         value = open_for_guard(mechanism.select(data))
         bounded = mechanism.evaluate(value, streams, self.device)
-        return self._add_noise(
+        start = time.monotonic()
+        noised_values = self._add_noise(
             bounded, noise_multiplier=noise_multiplier, noise_at=noise_at, streams=streams
         )
+        self.noise_seconds += time.monotonic() - start
+        return noised_values
 
     @contextmanager
     def reserve(self, event: DpEvent, times: int, name: str = "release") -> Iterator[None]:

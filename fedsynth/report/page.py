@@ -24,6 +24,7 @@ from fedsynth.report.sections.parties import party_section
 from fedsynth.report.sections.privacy import privacy_section
 from fedsynth.report.sections.results import result_section, stage_section
 from fedsynth.report.sections.table_quality import table_quality_section
+from fedsynth.report.sections.timeline import timeline_section
 from fedsynth.report.sections.worth import worth_section
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.run_directory import REPORT, RunDirectory
@@ -42,6 +43,7 @@ SECTIONS: tuple[Callable[[ReportContext], Section | None], ...] = (
     image_section,
     stage_section,
     cost_section,
+    timeline_section,
     method_section,
     environment_section,
     glossary_section,

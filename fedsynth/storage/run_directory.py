@@ -37,6 +37,8 @@ METRICS = "metrics.csv"
 TIMINGS = "timings.csv"  # apart, because two runs never agree on them
 LEDGER = "ledger.jsonl"
 LOG = "log.txt"
+EVENTS = "events.jsonl"  # of parties, rounds and evaluations; of a simulation only
+MESSAGES = "messages"  # folder of a run at work: from its processes to the driver
 REPORT = "report.html"
 COMPARISON = "comparison.md"  # of the report, with published numbers
 FIGURES = "figures"  # folder of the report's figures
@@ -167,6 +169,23 @@ class RunDirectory:
     def metrics(self) -> list[Metric]:
         """All metrics so far, one per key, sorted; then all timings."""
         return [*self._metrics.read(), *self._timings.read()]
+
+    def add_events(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Append events, one JSON line each. Not synced to the disk: nothing depends on them."""
+        lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+        if lines:
+            with disk_errors(self.path), open(self.path / EVENTS, "a", encoding="utf-8") as file:
+                file.write(lines)
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events so far, in the order of their arrival; damaged lines are left out."""
+        found = []
+        with contextlib.suppress(OSError), open(self.path / EVENTS, encoding="utf-8") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    found += [event] if isinstance(event, dict) else []
+        return found
 
     def log(self, text: str) -> None:
         """Append a line with the time to the log."""

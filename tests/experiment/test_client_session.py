@@ -20,12 +20,15 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.engine.messages import PartyRefused
+from fedsynth.experiment.events import ANSWER
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.progress import PROGRESS
 from fedsynth.experiment.proposal import proposal_text
-from fedsynth.experiment.simulated_parties import policy_of
+from fedsynth.experiment.simulated_parties import policy_of, run_job
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import read_charges, read_entries, total
 from fedsynth.privacy.policy import policy_text
+from fedsynth.storage.message_log import MessageReader
 
 ASK = Request("release", 0, scalars={"seed": 0})
 
@@ -405,3 +408,21 @@ def test_a_clip_beyond_what_float32_bounds_gets_nothing_and_costs_nothing(party,
     reply = party.ask(*certain_of(0, clip=clip))
     assert (reply.release, reply.refusal) == (None, Refusal.REQUEST)
     assert not (party.folder / "ledger.jsonl").exists()
+
+
+def test_only_a_simulated_party_states_its_times(here: Engine, tmp_path: Path) -> None:
+    party = RealParty(tmp_path / "party", POLICY + "progress: messages\n")
+    real = MessageReader(party.folder / "messages")
+    real.start()
+    assert party.ask(wanted(), ASK).release is not None
+    assert {message["kind"] for message in real.new()} <= {PROGRESS}
+    tiny.forget()
+    job = tiny.tiny_job("psg", tmp_path / "run", "together")
+    simulated = MessageReader(job.progress_folder())
+    simulated.start()
+    run_job(here, job)
+    events = [message for message in simulated.new() if message["kind"] == ANSWER]
+    assert {event["party"] for event in events} == {0, 1, 2}
+    for event in events:
+        assert 0 < event["noise_seconds"] < event["seconds"]
+        assert event["bytes_up"] > 0

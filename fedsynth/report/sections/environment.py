@@ -11,6 +11,7 @@ FILES = {
     "metrics.csv": "every number of this page: method, epsilon, seed, stage, metric, value and the "
     "meaning of epsilon: unit, relation, delta, view",
     "timings.csv": "seconds, in the same format; a separate file because they differ between runs",
+    "events.jsonl": "rounds, answers of parties and evaluations: when, how long, bytes and memory",
     "ledger.jsonl": (
         "every charge of every party, made before the release: append-only, each line bound to "
         "the previous one by its hash"
