@@ -30,6 +30,7 @@ CROSS_CUTTING = {
     "cli/test_nodes_guide.py": "the guide to real nodes",
     "cli/test_export_guide.py": "the guide to exports",
     "cli/test_own_data_guide.py": "the guide to records of one's own",
+    "cli/test_reports_guide.py": "the guide to reports",
     "experiment/test_attacked_parties.py": "real parties whose files are attacked",
     "engine/ray/test_pool_on_clusters.py": "the pool, without Ray",
     "experiment/test_cheating_servers.py": "attacks of several messages on real parties",

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from fedsynth.report.elements import Cell, Column, Picture, Section, Table
 
-TABLES = ("results", "classes", "classifiers", "quality", "costs", "parties", "runs")  # sections
+# the sections with tables of numbers
+TABLES = ("results", "classes", "classifiers", "quality", "worth", "costs", "parties", "runs")
 SPECIAL = {
     "\\": r"\textbackslash{}",
     **{letter: rf"\{letter}" for letter in "&%$#_{}"},
@@ -64,6 +65,7 @@ def latex_table(table: Table, label: str) -> str:
         "\\centering",
         f"\\caption{{{escaped(table.caption)}}}",
         f"\\label{{{label}}}",
+        "\\vspace{1ex}",
         "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%",
         f"\\begin{{tabular}}{{{''.join(map(_alignment, table.columns))}}}",
         "\\toprule",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from guides import blocks, execute
+from guides import blocks, commands, execute
 
 GUIDE = "docs/guides/own_data.md"
 
@@ -38,13 +37,3 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     assert all(0 <= int(row["age"]) <= 120 for row in released)
     assert "together" in commands(saved, tmp_path)
     assert "party 3" in commands(flower, tmp_path)
-
-
-def commands(block: str, folder: Path) -> str:
-    """Run the lines `fedsynth WORDS` of a block in one process and return what they print."""
-    lines = [shlex.split(line)[1:] for line in block.splitlines()]
-    assert all(line.startswith("fedsynth ") for line in block.splitlines())
-    program = "import sys\nfrom fedsynth.cli.main import app\n"
-    for words in lines:
-        program += f"app.main({words!r}, prog_name='fedsynth', standalone_mode=False)\n"
-    return execute(["-c", program], folder)

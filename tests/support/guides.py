@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -29,3 +30,13 @@ def execute(arguments: list[str], folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def commands(block: str, folder: Path) -> str:
+    """Run the lines `fedsynth WORDS` of a block in one process and return what they print."""
+    lines = [shlex.split(line)[1:] for line in block.splitlines()]
+    assert all(line.startswith("fedsynth ") for line in block.splitlines())
+    program = "import sys\nfrom fedsynth.cli.main import app\n"
+    for words in lines:
+        program += f"app.main({words!r}, prog_name='fedsynth', standalone_mode=False)\n"
+    return execute(["-c", program], folder)
