@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import pandas as pd
 import yaml
@@ -198,11 +199,24 @@ def _given(key: str, value: str) -> str:
 
 
 def in_a_process(words: Sequence[str], module: str = "fedsynth.run") -> int:
-    """One command in a process of its own: its engine ends with it, and it ends with this one."""
+    """One command in a process of its own: its engine ends with it, and it ends with this one.
+
+    Raises:
+        KeyboardInterrupt: This process was asked to end; nothing else is to be started.
+    """
     process = subprocess.Popen([sys.executable, "-m", module, *words])
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
+    asked: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
     try:
-        return process.wait()
+        code = process.wait()
+        if asked:
+            raise KeyboardInterrupt
+        return code
     except KeyboardInterrupt:  # the run receives the signal as well and shuts down
         process.wait()
         raise

@@ -171,14 +171,14 @@ def test_a_study_that_is_ended_takes_its_run_with_it(tmp_path: Path) -> None:
     stub.write_text(f"#!/bin/sh\necho $$ > {told}.new\nmv {told}.new {told}\nexec sleep 100\n")
     stub.chmod(0o755)
     program = (
-        "import sys; from fedsynth.cli.study import in_a_process; "
-        f"sys.executable = {str(stub)!r}; sys.exit(in_a_process([]) != 0)"
+        f"import sys; from fedsynth.cli.study import exit_code_of, in_a_process as run; "
+        f"sys.executable = {str(stub)!r}; sys.exit(exit_code_of([], '', lambda w: run(w) + run(w)))"
     )
     study_of_it = subprocess.Popen([sys.executable, "-c", program])
     try:
         assert soon(told.exists)
         study_of_it.send_signal(signal.SIGTERM)
-        assert study_of_it.wait(timeout=60) == 1
+        assert study_of_it.wait(timeout=60) == 130  # nothing else was started
         assert soon(lambda: not psutil.pid_exists(int(told.read_text())))
     finally:
         study_of_it.kill()

@@ -114,6 +114,13 @@ def _connect(cpus: int, address: str | None) -> None:
                     ray.init(address=address, logging_level=logging.ERROR)
         except (ConnectionError, ValueError) as error:
             raise UserError(f"address={address!r}: no Ray cluster to join ({error})") from None
+        except Exception as error:
+            if address is not None or "timed out" not in str(error):  # Ray has no type for it
+                raise
+            raise UserError(
+                f"Ray did not start in time ({error}) This machine may be too busy or short of "
+                "memory. Try again, or with engine=inprocess, which needs no Ray."
+            ) from None
 
 
 def answering(address: str) -> str:

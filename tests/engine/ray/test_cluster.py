@@ -17,6 +17,7 @@ import pytest
 from waiting import on_this_machine
 
 from fedsynth.core.errors import UserError
+from fedsynth.engine.ray import cluster
 from fedsynth.engine.ray.cluster import answering
 
 ROOT = Path(__file__).parents[3]
@@ -226,3 +227,14 @@ def test_an_address_to_nowhere_ends_soon_with_a_sentence():
             with pytest.raises(UserError, match=r"no Ray cluster to join: .* does not answer"):
                 answering(address)
             assert time.monotonic() - begun < on_this_machine(10)
+
+
+def test_a_ray_that_does_not_start_in_time_is_a_message(monkeypatch):
+    """Ray raises a plain exception for it, as under a load of thirty processes on two cores."""
+
+    def never(**_):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(cluster.ray, "init", never)
+    with pytest.raises(UserError, match=r"did not start in time .* engine=inprocess"):
+        cluster._connect(1, None)
