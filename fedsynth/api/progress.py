@@ -16,6 +16,8 @@ from rich.text import Text
 
 from fedsynth.experiment.progress import StageProgress, duration
 
+NARROW = 80  # columns; below, states are short and there are no bars
+
 
 @dataclass
 class _Line:
@@ -31,7 +33,7 @@ class _Line:
         if self.start is None:
             self.start = (now, self.share)
         since, share = self.start
-        if self.share <= share or now - since < 1.0:
+        if self.share >= 1.0 or self.share <= share or now - since < 1.0:
             return ""
         return f"{duration((now - since) * (1.0 - self.share) / (self.share - share))} left"
 
@@ -64,6 +66,7 @@ class Progress:
         self._evaluated: dict[str, int] = {}
         self._run = _Line("all jobs")
         self._bars = None if silent else _bars(self._stream)
+        self._narrow = self._bars is not None and self._bars.console.width < NARROW
 
     def __enter__(self) -> Progress:
         if self._bars is not None:
@@ -97,9 +100,12 @@ class Progress:
                 job.stage, job.since = stage, now
             job.spent = spent if spent is not None else job.spent
             job.line.share = min(1.0, (stage - 1 + done / max(1, total)) / job.stages)
-            words = [f"stage {stage}/{job.stages}", f"{done:,}/{total:,} steps"]
+            if self._narrow:
+                words = [f"{stage}/{job.stages}", f"{done:,}/{total:,}"]
+            else:
+                words = [f"stage {stage}/{job.stages}", f"{done:,}/{total:,} steps"]
             if job.spent is not None:
-                words.append(_spent(job.spent))
+                words.append(f"ε {job.spent:.4g}" if self._narrow else _spent(job.spent))
             self._draw(job.line, "  ".join([*words, note]).rstrip(), now)
             self._draw_run(now)
             if done >= total:
@@ -114,7 +120,9 @@ class Progress:
                 return
             line = self._evaluations.setdefault(name, _Line(name))
             line.share = done / max(1, total)
-            self._draw(line, f"evaluation  {done}/{total} classifiers", time.monotonic())
+            state = f"evaluation  {done}/{total}" + (" classifiers" * (not self._narrow))
+            self._draw(line, state, time.monotonic())
+            self._draw_run(time.monotonic())
             if done >= total:
                 self._evaluated[name] = total
                 self._drop(self._evaluations.pop(name))
@@ -156,8 +164,17 @@ class Progress:
         if len(self._jobs) < 2:
             return
         jobs = self._jobs.values()
-        self._run.share = sum(job.line.share for job in jobs) / len(jobs)
+        self._run.share = sum(map(self._share, self._jobs)) / len(jobs)
         self._draw(self._run, f"{sum(job.finished for job in jobs)}/{len(jobs)} done", now)
+
+    def _share(self, name: str) -> float:
+        """The share of a job that is done: one half is its releases, the other its evaluation."""
+        job = self._jobs[name]
+        if job.finished:
+            return 1.0
+        line = self._evaluations.get(name)
+        evaluated = line.share * job.line.share if line else float(name in self._evaluated)
+        return (job.line.share + evaluated) / 2
 
     def _draw(self, line: _Line, state: str, now: float) -> None:
         if self._bars is None:
@@ -179,9 +196,12 @@ def _bars(stream: IO[str]) -> Bars | None:
     console = Console(file=stream)
     if console.is_dumb_terminal:
         return None
+    bar = [BarColumn(bar_width=20 if console.width >= 100 else 6)]
+    if console.width < NARROW:
+        bar = []
     return Bars(
         TextColumn("{task.fields[label]}", markup=False),
-        BarColumn(bar_width=20 if console.width >= 100 else 6),
+        *bar,
         TextColumn("{task.fields[state]}", markup=False),
         TextColumn("{task.fields[left]}", markup=False, style="dim"),
         console=console,

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from fedsynth.core.errors import JobsFailed, UserError, nearest
-from fedsynth.engine.process_setup import prepare_worker
 
 if TYPE_CHECKING:
     from fedsynth.experiment.config import ExperimentConfig
@@ -53,6 +52,7 @@ class Command:
 # Batch systems and terminals that close ask this way.
 STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 FLAGS = ("--plan", "--resume", "--list", "--quiet", "--help")
+SILENT = {"--list", "--quiet", "--help", "-h"}  # flags with which nothing but the answer is printed
 
 
 def parse(words: Sequence[str]) -> Command:
@@ -90,8 +90,12 @@ def main(words: Sequence[str] | None = None) -> int:
         for number in STOPS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` asks for
                 signal.signal(number, _interrupt)
-    prepare_worker()
     tolerate_terminal()
+    if sys.stdout.isatty() and not SILENT & set(arguments):
+        print("reading the settings ...", flush=True)  # the imports below take seconds
+    from fedsynth.engine.process_setup import prepare_worker
+
+    prepare_worker()
     try:
         return _run(parse(arguments), arguments)
     except UserError as error:

@@ -56,9 +56,10 @@ def test_silence_is_silent() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_shows_bars_and_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> str:
+    """The output on a terminal of so many columns."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(columns))
     ours, theirs = pty.openpty()
     seen: list[bytes] = []
 
@@ -75,12 +76,42 @@ def test_a_terminal_shows_bars_and_names_as_they_are(monkeypatch: pytest.MonkeyP
         play(Progress(stream=stream))
     reader.join(timeout=10)
     os.close(ours)
-    text = b"".join(seen).decode()
+    return b"".join(seen).decode()
+
+
+def test_a_terminal_shows_bars_and_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = on_terminal(monkeypatch, 120)
     assert "\x1b[" in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     for words in ("all jobs", "dp_sgd [red]eps=1", "stage 2/2", "[bold]waiting", "a [blue]word"):
         assert words in plain
     assert "psg eps=10: accuracy 0.9" in plain
+
+
+def test_50_columns_without_colour_cut_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = on_terminal(monkeypatch, 50)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)  # no colour
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "…" not in plain
+    for words in ("all jobs", "psg eps=10", "2/2  100/100  ε 3", "2/2  0/100"):
+        assert words in plain
+    assert max(map(len, re.split(r"[\r\n]+", plain))) <= 50
+
+
+def test_the_share_of_a_run_counts_its_evaluations_too() -> None:
+    display = Progress(silent=True)
+    for name in ("a", "b"):
+        display.job(name, 1)
+    display.update("a", StageProgress(1, 10, 10))
+    assert display._run.share == 0.25  # a is released, and not evaluated
+    display.evaluation("a", 1, 2)
+    assert display._run.share == 0.375
+    display.evaluation("a", 2, 2)
+    assert display._run.share == 0.5
+    display.finish("a", "done")
+    display.update("b", StageProgress(1, 5, 10))
+    assert display._run.share == 0.625
 
 
 def test_many_threads_may_report() -> None:
