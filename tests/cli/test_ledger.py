@@ -16,7 +16,7 @@ from fedsynth.privacy.ledger_entry import Entry, verified_chain
 from fedsynth.privacy.noise import NoiseKey
 from fedsynth.privacy.party_key import PartyKey
 
-FORMER = Path(__file__).parents[2] / "results" / "split_mnist" / "ledger.jsonl"
+FORMER = Path(__file__).parents[2] / "results/split_mnist/float_noise/ledger.jsonl"
 FINGERPRINT = "0123abcd of the records"
 
 

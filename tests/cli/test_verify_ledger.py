@@ -130,3 +130,9 @@ def test_epsilons_are_counted_for_the_relation_of_the_run_or_the_one_given(merge
     RunDirectory(merged.parent).write_config({"unit": "record", "relation": "replace_one"})
     assert main([str(merged), "--unit", "record"]) == 0
     assert f"epsilon {spent:.4g} (PLD)" in capsys.readouterr().out
+
+
+def test_the_published_ledger_holds_and_agrees_with_its_numbers(capsys):
+    assert main([str(Path(__file__).parents[2] / "results/split_mnist/ledger.jsonl")]) == 0
+    out = capsys.readouterr().out
+    assert "120 chains, 240 entries: every hash holds, and the run's own numbers agree" in out

@@ -29,7 +29,7 @@ from fedsynth.privacy.party_key import PartyKey
 
 KEY = PartyKey(b"k" * 32)
 OTHER = PartyKey(b"o" * 32)
-FORMER = Path(__file__).parents[2] / "results" / "split_mnist" / "ledger.jsonl"
+FORMER = Path(__file__).parents[2] / "results/split_mnist/float_noise/ledger.jsonl"
 
 
 def following(entries: list[Entry], key: PartyKey = KEY, **changes: Any) -> Entry:

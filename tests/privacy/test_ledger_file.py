@@ -207,7 +207,7 @@ def test_entries_that_a_process_left_without_a_head_are_counted(tmp_path):
 
 
 def test_a_ledger_of_an_earlier_version_is_not_continued(tmp_path):
-    old = Path(ROOT) / "results" / "split_mnist" / "ledger.jsonl"
+    old = Path(ROOT) / "results/split_mnist/float_noise/ledger.jsonl"
     (tmp_path / "ledger.jsonl").write_bytes(old.read_bytes().splitlines(keepends=True)[0])
     before = (tmp_path / "ledger.jsonl").read_bytes()
     with pytest.raises(LedgerDamaged):

@@ -54,7 +54,7 @@ TESTED: dict[str, dict[str, str]] = {
         "Simulated parties run the same": f"{SESSION}a_simulated_party_answers_by_its_own_policy",
         "checks every chain": "cli/test_verify_ledger.py::test_every_chain_is_counted_anew",
         "also with an independent": "cli/test_verify_ledger.py::test_other_programs_agree",
-        "Try it on `results/split_mnist": "cli/test_ledger.py::test_ledgers_of_earlier_versions_are_shown",
+        "Try it on `results/split_mnist": "cli/test_verify_ledger.py::test_the_published_ledger_holds_and_agrees_with_its_numbers",
         "`fedsynth ledger show": "cli/test_ledger.py::test_a_whole_ledger_verifies_and_says_what_is_not_seen",
         "in a world of its own": "experiment/test_simulated_parties.py::test_each_party_of_a_job_has_the_policy_in_its_folder",
         "spends all of their budgets": f"{LIFETIME}worlds_together_are_composed",
