@@ -44,6 +44,7 @@ TESTED_IN = {  # pages with blocks, and the file that runs or reads them
     "docs/guides/python_api.md": "api/test_python_guide.py",
     "docs/guides/ray_cluster.md": "test_guides.py",
     "docs/guides/real_nodes.md": "cli/test_nodes_guide.py",
+    "docs/guides/reports.md": "cli/test_reports_guide.py",
     "docs/guides/slurm.md": "cli/test_cluster_guides.py",
     **dict.fromkeys(PAGES, "test_guides.py"),
 }

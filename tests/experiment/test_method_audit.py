@@ -96,7 +96,7 @@ def test_a_replaced_record_moves_a_method_further_than_an_added_one():
 
 def test_a_replaced_record_of_a_method_that_samples():
     method = audited("dpmix", 10.0, relation=Relation.REPLACE_ONE)
-    ratio, _ = audit_in_two_worlds(method, Options(60, noise_seed=1, candidates=3))
+    ratio, _ = audit_in_two_worlds(method, Options(150, noise_seed=1, candidates=3))
     assert within_the_claim(ratio)
     assert ratio.theoretical_mu is None
     assert ratio.audited_epsilon > 0

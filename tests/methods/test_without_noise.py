@@ -12,6 +12,7 @@ import torch
 from contract_cases import PRIVATE
 from real_party import POLICY, RealParty
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import ReleasedModel
@@ -34,6 +35,8 @@ each_private_method = pytest.mark.parametrize("name", PRIVATE)
 
 def reference_job(name: str, out: Path, noise_seed: int = 7) -> Job:
     scenario = "together" if name.endswith("_joint") else "in_turn"
+    if DataKind.IMAGE not in method(name).kinds:
+        scenario = "table"
     base = tiny.tiny_job(name, out, scenario, noise_seed=noise_seed)
     return dataclasses.replace(base, method=name + WITHOUT_NOISE, budget=Budget(math.inf, 1e-3))
 
