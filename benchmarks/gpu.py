@@ -111,7 +111,7 @@ def timed(work: Work, device: torch.device) -> tuple[float, Result]:
 
 
 def waits(work: Work, device: torch.device) -> int:
-    """How often the CPU waited for the GPU in a piece of work, as torch's debug mode counts."""
+    """The number of times the CPU waited for the GPU in a piece of work, by torch's debug mode."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:

@@ -144,7 +144,7 @@ def _test(
     info: DatasetInfo,
     outputs: Sequence[int],
 ) -> Predictions:
-    """What is predicted per class; output number i predicts the class `outputs[i]`."""
+    """Predictions per class; output number i predicts the class `outputs[i]`."""
     device = next(net.parameters()).device
     net.eval()
     predicted = torch.cat(

@@ -191,7 +191,7 @@ class _Session(ServerContext[Any]):
 
 
 def _copies(arrays: Arrays) -> Arrays:
-    """What a transport does: neither side can change the other's tensors."""
+    """Copies as a transport makes them: neither side can change the other's tensors."""
     return {name: value.detach().clone() for name, value in arrays.items()}
 
 

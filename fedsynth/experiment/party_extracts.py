@@ -36,7 +36,7 @@ from fedsynth.storage.run_directory import LEDGER, NODES, RunDirectory
 
 @dataclass(frozen=True)
 class Extract:
-    """What the driver keeps of a party on another disk."""
+    """The driver's copy of the public parts of a party on another disk."""
 
     ledger: str
     seconds: dict[str, float]  # of computation, by work folder below the party's

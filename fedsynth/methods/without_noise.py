@@ -84,7 +84,7 @@ class MethodWithoutNoise(Method[Any]):
 
 
 def _computed(work: ServerWork[Any], function: Callable[..., Result], *arguments: Any) -> Result:
-    """What the private method computes in a worker, by its own plan: it keys its randomness."""
+    """The private method in a worker, by its own plan, which keys its randomness."""
     inner = copy.copy(work)
     vars(inner).update(plan=noised_plan(work.plan))
     return function(inner, *arguments)

@@ -34,7 +34,7 @@ def number_text(number: int) -> str:
 
 
 def finding_sentences(results: Sequence[FinalResult], data: ReportData, stages: int) -> list[str]:
-    """What a receiver reaches at each budget, beside models handed on and references."""
+    """The accuracy of a receiver at each budget, beside models handed on and references."""
     private = [result for result in results if result.private]
     references = [result for result in results if not result.private]
     if not results:
@@ -109,7 +109,7 @@ def _other_kind(other: FinalResult, data: ReportData) -> str:
 
 
 def _reference(references: Sequence[FinalResult], *, alone: bool) -> list[str]:
-    """What is possible without privacy: the upper bound, or the best of the other references."""
+    """The best accuracy without privacy: the upper bound, or the best other reference."""
     if not references:
         return ["What is possible without privacy was not measured in this run."]
     bound = [result for result in references if result.method == UPPER_BOUND]
@@ -208,7 +208,7 @@ def _bound(epsilon: float, delta: float) -> str:
 def uncertainties(
     results: Sequence[FinalResult], data: ReportData, config: Mapping[str, Any]
 ) -> list[str]:
-    """What these numbers leave open: seeds, the choice of the winner, the choice of settings."""
+    """The uncertainty of these numbers: seeds, choice of the winner, choice of settings."""
     lines = _seeds(results)
     tested = "a hold-out of the training data" if config.get("holdout") else "the test data"
     methods: dict[float, int] = {}

@@ -55,7 +55,7 @@ class IndexedRun:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the numbers of the run depend on, by its word."""
+        """The conditions that the numbers of the run depend on, by keyword."""
         evaluation = self.config.get("evaluation") or {}
         found = {name: str(self.config.get(name, MISSING)) for name in SETTINGS}
         found["protocol"] = str(evaluation.get("protocol", MISSING))

@@ -51,7 +51,7 @@ def _better_with_less(results: Sequence[FinalResult]) -> list[str]:
 
 
 def _apart(less: FinalResult, more: FinalResult) -> str:
-    """Whether the intervals of a better and a worse result are apart."""
+    """True if the intervals of a better and a worse result are apart."""
     if less.accuracy.low is None or more.accuracy.high is None:
         return "With one seed, chance is not excluded."
     if less.accuracy.low > more.accuracy.high:

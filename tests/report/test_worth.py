@@ -1,4 +1,4 @@
-"""What a release is worth: interpolation between measured numbers of real records, and bounds."""
+"""Worth of a release in real records, by interpolation and bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two nodes share a disk: by a file that only one of them can have made."""
+"""Detection of a disk that nodes share, by a file that only one of them can have made."""
 
 from __future__ import annotations
 

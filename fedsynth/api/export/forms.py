@@ -66,7 +66,7 @@ def form_of(name: str, source: Source) -> Form:
 
 
 def losses(name: str, source: Source) -> list[str]:
-    """What a form does not keep of a release, in sentences."""
+    """The parts of a release that a form does not keep, in sentences."""
     if source.kind == MODEL or name == "torch":
         return []
     released, found = source.records(), []

@@ -37,7 +37,7 @@ PLACEHOLDERS = ("LOW", "HIGH", "CATEGORY")
 
 @dataclass(frozen=True)
 class Schema:
-    """What a data holder states about the columns of a table, or about a folder of images.
+    """The statement of a data holder on the columns of a table, or on a folder of images.
 
     Attributes:
         path: The file, for messages.

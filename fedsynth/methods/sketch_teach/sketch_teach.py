@@ -56,7 +56,7 @@ K = TypeVar("K", bound=SketchTeachConfig)
 
 
 class SketchTeachMethod(Method[K]):
-    """What both forms of the method state of themselves."""
+    """The statements that both forms of the method share."""
 
     source = "this project"
     paper_convention = "pld"

@@ -106,7 +106,7 @@ class Recording:
         return self._noted(use)
 
     def _noted(self, use: Use) -> list[Tensor]:
-        """What the mechanism returns, after a note of its use."""
+        """The mechanism's answer, after a note of its use."""
         if self._replayed is not None:
             seen = self._replayed.uses[len(self.uses)]
             use.outputs, use.share_noise = seen.outputs, seen.share_noise
@@ -170,7 +170,7 @@ class _Share:
 
 
 def log_likelihood_ratio(without: Recording, with_canary: Recording, colluding: int = 0) -> float:
-    """How much likelier the outputs of both recordings are with the canary: a logarithm.
+    """The log likelihood ratio of the outputs of both recordings, with the canary over without.
 
     Args:
         without: The recording without the canary.
@@ -223,7 +223,7 @@ def _flat(values: Iterable[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """What the values of one run would have been in either of two worlds, for its outputs.
+    """The values of one run in either of two worlds, for its outputs.
 
     Where records are sampled, the canaries are in every sample and `without` has none of them."""
 
@@ -232,7 +232,7 @@ class ComparedRuns:
     without: Recording | None = None
 
     def ratio(self, colluding: int = 0) -> float:
-        """How much likelier the outputs are in the second world than in the first: a logarithm."""
+        """The log likelihood ratio of the outputs, the second world over the first."""
         if self.without is None:
             return log_likelihood_ratio(self.first, self.second, colluding)
         ratio = log_likelihood_ratio(self.without, self.second, colluding)
@@ -245,7 +245,7 @@ class ComparedRuns:
         return fine_bits(self.first, self.second)
 
     def distance(self, colluding: int = 0) -> float:
-        """How far the values lie apart: see `distance`."""
+        """The distance of the values: see `distance`."""
         return distance(self.first, self.second, colluding)
 
     def with_outputs(self, use: Use) -> ComparedRuns:

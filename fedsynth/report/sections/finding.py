@@ -19,7 +19,7 @@ MAX_NAMED = 6  # failed jobs
 
 
 def finding_section(context: ReportContext) -> Section:
-    """What the numbers of the run say; also where nothing was measured."""
+    """The finding of the run, also where nothing was measured."""
     data, config = context.data, context.run.read_config()
     results = final_results(context.metrics)
     content = {
