@@ -23,6 +23,7 @@ from fedsynth.core.errors import unknown
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.evaluation.classical_classifiers import SUITE
+from fedsynth.nn import optimizers
 from fedsynth.nn.classifiers.registry import CLASSIFIERS
 from fedsynth.nn.transforms.augment import dsa_operations
 
@@ -78,10 +79,10 @@ class Protocol:
     ) -> torch.optim.Optimizer:
         """A new optimiser."""
         if self.one_cycle:
-            return torch.optim.AdamW(
+            return optimizers.AdamW(
                 parameters, learning_rate, weight_decay=self.weight_decay, fused=True
             )
-        return torch.optim.SGD(
+        return optimizers.SGD(
             parameters,
             learning_rate,
             momentum=self.momentum,

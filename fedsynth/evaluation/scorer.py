@@ -24,6 +24,7 @@ from fedsynth.core.outcomes import unit_interval
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.protocols import MNIST_MEAN, MNIST_STD
+from fedsynth.nn import optimizers
 from fedsynth.nn.classifiers.vgg11 import vgg11_features
 from fedsynth.nn.transforms.augment import apply_dsa, draw_dsa
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
@@ -94,7 +95,7 @@ def train_scorer(
         while True:
             yield from torch.randperm(len(images), generator=generator).split(BATCH)
 
-    optimiser = torch.optim.SGD(
+    optimiser = optimizers.SGD(
         net.parameters(), LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
     )
     for step, chosen in zip(range(steps), batches(), strict=False):

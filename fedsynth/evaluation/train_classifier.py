@@ -40,6 +40,7 @@ from fedsynth.nn.per_example.gradients import logits, loss_and_gradients
 from fedsynth.nn.transforms.augment import apply_dsa, crop_scale_rotate, draw_dsa, random_affine
 
 TEST_BATCH = 100
+CHECKED_AT_ONCE = 1024  # images
 LOSSES = 20  # values of a loss curve, about
 
 
@@ -191,7 +192,10 @@ def train_and_test(task: EvaluationTask, curves: Curves | None = None) -> EvalRe
     released = len(task.train.images)
     if not released or not len(task.test_images):
         raise UserError("nothing to evaluate: the released set or the test set is empty.")
-    if not bool(torch.isfinite(task.train.images).all()):
+    # In parts: the check copies what it is given.
+    if not all(
+        bool(torch.isfinite(part).all()) for part in task.train.images.split(CHECKED_AT_ONCE)
+    ):
         raise UserError("the released images are not all finite, so no classifier can be trained.")
     checked_class_indices(task.test_labels, task.classes)
     config = task.config

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,18 +137,25 @@ class Reevaluation:
         return metrics.path
 
     def _result(self, engine: Engine, job: Job, stage: int, number: int) -> Future[EvalResult]:
-        file = self._file(job, stage, number)
-        if file.is_file():
-            done: Future[EvalResult] = Future()
-            done.set_result(EvalResult.from_json(file.read_text(encoding="utf-8")))
-            return done
-        released = releases_for_workers(engine, job, stage)
-        future = engine.submit(evaluate_classifier, job.text(), stage, number, *released)
-        future.add_done_callback(functools.partial(_save, file))
-        return future
+        def start() -> Future[EvalResult]:
+            released = releases_for_workers(engine, job, stage)
+            return engine.submit(evaluate_classifier, job.text(), stage, number, *released)
+
+        return stored_or_started(self._file(job, stage, number), start)
 
     def _file(self, job: Job, stage: int, number: int) -> Path:
         return self.folder / job.name / f"evaluation-{stage + 1}-{number}.json"
+
+
+def stored_or_started(file: Path, start: Callable[[], Future[EvalResult]]) -> Future[EvalResult]:
+    """The result in a file, or that of a computation, which is written there when it is done."""
+    if file.is_file():
+        done: Future[EvalResult] = Future()
+        done.set_result(EvalResult.from_json(file.read_text(encoding="utf-8")))
+        return done
+    future = start()
+    future.add_done_callback(functools.partial(_save, file))
+    return future
 
 
 def _save(file: Path, future: Future[EvalResult]) -> None:

@@ -59,6 +59,10 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "clip": 0.01,
         "beta": 0.1,
     },
+    "dc_gan": {
+        "epochs": 1, "channels": 2, "hidden": 4, "latent": 3, "generator_channels": 2,
+        "generator_hidden": 4,
+    },
     "dp_cgan": {"hidden": 8, "latent": 4},
     "dp_gan": {"hidden": 16, "latent": 4, "batch": 8, "learning_rate": 0.001, "critic_steps": 1},
     "dp_hp": {"order": 3, "product_order": 2, "pairs": 4},
@@ -77,6 +81,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "rounds": 3,
         "pretraining": 3,
     },
+    "gan": {"batch": 4, "critic_steps": 2, "generator": "dcgan", "depth": 8, "latent": 4},
     "gs_wgan": {
         "subsets": 4,
         "per_round": 2,
@@ -92,7 +97,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "pate_gan": {"teachers": 30, "batch": 500, "hidden": 16, "latent": 4, "teacher_steps": 2},
     "sketch_teach": _SKETCH,
     "sketch_teach_joint": _SKETCH,
-}
+}  # fmt: skip
 
 
 # What audits change besides, so that one record can move the values by all that a method allows.

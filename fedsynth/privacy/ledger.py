@@ -29,7 +29,14 @@ from dp_accounting import DpEvent
 from fedsynth.core.plan import SERVER_VIEW, View
 from fedsynth.core.types import Budget
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.accounting.events import composed, flatten, from_json, nothing, to_json
+from fedsynth.privacy.accounting.events import (
+    composed,
+    flatten,
+    from_json,
+    nothing,
+    to_json,
+    unflatten,
+)
 from fedsynth.privacy.ledger_entry import (
     CHARGE,
     RELEASE,
@@ -313,9 +320,9 @@ class Ledger:
             others = [from_json(e.event) for e in self._of_job if e.stage != stage]
             planned = composed([*others, expected])
             if needed <= flatten(planned) and self._cost(planned) <= self._limit():
-                self._allowed.append(flatten(planned))
+                self._allow(flatten(planned))
                 return
-        after = composed([total(self._of_job), event])
+        after = unflatten(needed)
         if self._cost(after) > self._limit():
             raise BudgetExceeded(
                 f"party {self.party} refuses: with this request it would have spent "
@@ -323,7 +330,12 @@ class Ledger:
                 f"delta={self.budget.delta:g} (unit {self.budget.unit}, relation "
                 f"{self.budget.relation}, accounting {self.budget.accounting})."
             )
-        self._allowed.append(needed)
+        self._allow(needed)
+
+    def _allow(self, affordable: Counter[str]) -> None:
+        """Keep an affordable total, and forget those that it covers."""
+        self._allowed = [total for total in self._allowed if not total <= affordable]
+        self._allowed.append(affordable)
 
     def _check_terms(self) -> None:
         """Refuse a budget that differs from the one with which the job began."""

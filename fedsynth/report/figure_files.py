@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedsynth.report.elements import Picture, ReportContext
-from fedsynth.report.figures import DARK, LIGHT, Theme, render
+from fedsynth.report.figures import DARK, LIGHT, Theme, recoloured, render
 from fedsynth.storage.run_directory import FIGURES
 
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ def embedded(
     Returns:
         The picture; None if there is nothing to draw.
     """
-    light, dark = draw(LIGHT), draw(DARK)
-    if light is None or dark is None:
+    figure = draw(LIGHT)
+    if figure is None:
         return None
-    rendered = {kind: render(light, kind) for kind in ("svg", *context.figure_kinds)}
+    kinds = dict.fromkeys(("svg", *context.figure_kinds))
+    rendered = {kind: render(figure, kind) for kind in kinds}
     for kind in context.figure_kinds:
         context.write(f"{FIGURES}/{name}.{kind}", rendered[kind])
-    thin = [None if narrow is None else narrow(theme) for theme in (LIGHT, DARK)]
-    thin_light, thin_dark = (None if one is None else render(one, "svg") for one in thin)
+    thin = None if narrow is None else narrow(LIGHT)
+    thin_light = None if thin is None else render(thin, "svg")
     return Picture(
         alt,
         rendered["svg"],
-        render(dark, "svg"),
+        recoloured(rendered["svg"], LIGHT, DARK),
         narrow=thin_light,
-        narrow_dark=thin_dark,
+        narrow_dark=None if thin_light is None else recoloured(thin_light, LIGHT, DARK),
         file=f"{FIGURES}/{name}",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,11 @@ class Theme:
     grid: str
     methods: tuple[str, ...]
     references: tuple[str, ...]
+
+    @property
+    def colours(self) -> tuple[str, ...]:
+        """The colours that figures are drawn with, all different."""
+        return (self.text, self.axis, self.grid, *self.methods, *self.references)
 
 
 LIGHT = Theme(
@@ -274,21 +280,31 @@ def images_by_method(
 
 def render(figure: Figure, kind: str) -> bytes:
     """The figure as `png` (for slides), `svg` (for the page) or `pdf` (for papers); equal figures,
-    equal bytes."""
+    equal bytes. The first kind that is drawn decides the layout, which is kept for others."""
     import matplotlib as mpl
+    from matplotlib.backends import backend_agg, backend_pdf, backend_svg
 
     buffer = io.BytesIO()
-    undated = {"svg": "Date", "pdf": "CreationDate"}
-    plain: dict[str, Any] = {undated[kind]: None} if kind in undated else {}
+    figure.set_dpi(180)
+    figure.patch.set_visible(kind == "png")  # the page shows through the others
     with mpl.rc_context({"svg.hashsalt": "fedsynth", "pdf.fonttype": 42}):
-        figure.savefig(
-            buffer,
-            format=kind,
-            dpi=180,
-            transparent=kind != "png",
-            metadata=plain,
-        )
+        if kind == "png":
+            backend_agg.FigureCanvasAgg(figure).print_png(buffer)
+        elif kind == "svg":
+            backend_svg.FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+        else:
+            backend_pdf.FigureCanvasPdf(figure).print_pdf(buffer, metadata={"CreationDate": None})
+    figure.set_layout_engine("none")
     return buffer.getvalue()
+
+
+def recoloured(svg: bytes, before: Theme, after: Theme) -> bytes:
+    """An SVG of `render` that was drawn with one theme, in the colours of another."""
+    colours = {
+        old.lower().encode(): new.lower().encode()
+        for old, new in zip(before.colours, after.colours, strict=True)
+    }
+    return re.sub(rb"#[0-9a-f]{6}\b", lambda found: colours.get(found[0], found[0]), svg)
 
 
 def grid(

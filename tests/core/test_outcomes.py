@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,3 +47,28 @@ def test_bytes_and_floats_share_the_unit_interval() -> None:
     images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1)
     assert unit_interval(images).flatten().tolist() == pytest.approx([0, 0.2, 1])
     assert torch.equal(unit_interval(unit_interval(images)), unit_interval(images))
+
+
+def test_intermediate_sets_survive_as_arrays_and_are_joined_where_all_have_them() -> None:
+    with_both = replace(SOFT, earlier={20: SOFT, 5: SOFT})
+    names = list(with_both.to_arrays())
+    assert names[3:6] == ["earlier-5-images", "earlier-5-labels", "earlier-5-soft"]
+    assert SyntheticSet.from_arrays(with_both.to_arrays()) == with_both
+    joined = SyntheticSet.join([with_both, replace(FLOATS, earlier={20: FLOATS})])
+    assert list(joined.earlier) == [20]
+    assert joined.earlier[20].labels.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "earlier-images",
+        "earlier-x-images",
+        "earlier-5",
+        "earlier-5-more",
+        "earlier-5-earlier-4-images",
+    ],
+)
+def test_arrays_that_are_no_intermediate_set_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not a synthetic set"):
+        SyntheticSet.from_arrays({**FLOATS.to_arrays(), name: torch.zeros(1)})

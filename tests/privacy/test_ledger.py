@@ -77,6 +77,14 @@ def test_the_same_request_is_found_again_and_not_charged_twice(tmp_path):
     assert len(read_entries(tmp_path / "ledger.jsonl")) == 2
 
 
+def test_affordable_totals_that_a_later_one_covers_are_forgotten(tmp_path):
+    """A long run without a plan compares each charge with one total, not with all former ones."""
+    book = ledger(tmp_path, Budget(epsilon=100.0, delta=1e-5))
+    for call in range(5):
+        book.reserve(STEP, stage=0, label=f"call {call}", digest="a")
+    assert [sum(allowed.values()) for allowed in book._allowed] == [5]
+
+
 def test_the_same_request_with_another_event_is_refused(tmp_path):
     book = ledger(tmp_path)
     book.reserve(STEP, stage=0, label="call 0", digest="a")

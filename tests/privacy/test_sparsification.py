@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedsynth.core.errors import UserError
 from fedsynth.nn.classifiers.convnet import ConvNet
-from fedsynth.privacy.sparsification import Sparsification, largest, sparse_gradient_sum
+from fedsynth.privacy.sparsification import Rule, Sparsification, largest, sparse_gradient_sum
 
 KEEPS = st.sampled_from([0.1, 0.3, 0.6, 0.9, 1.0])
 
@@ -58,8 +58,16 @@ def test_equal_coordinates_stay_or_go_together():
     assert largest(row, Sparsification("norm", 0.5)).tolist() == [[2.0, 0, 0, 0, 0, 0]]
 
 
+def test_by_tensor_no_tensor_is_left_out():
+    row = torch.tensor([[9.0, 8.0, 7.0, 0.3, 0.2, 0.1]])
+    whole, by_tensor = Sparsification("norm", 0.9), Sparsification("norm_per_tensor", 0.9)
+    assert largest(row, whole, [3, 3]).tolist() == [[9.0, 8.0, 0, 0, 0, 0]]
+    assert torch.equal(largest(row, by_tensor, [3, 3]), torch.tensor([[9.0, 8.0, 0, 0.3, 0, 0]]))
+
+
 def test_the_bound_is_that_of_the_specification():
     assert Sparsification("norm", 0.49).l2_bound(3.0) == pytest.approx(2.1)
+    assert Sparsification("norm_per_tensor", 0.49).l2_bound(3.0) == pytest.approx(2.1)
     assert Sparsification("dimension", 0.49).l2_bound(3.0) == 3.0
     with pytest.raises(UserError, match="dimension"):
         Sparsification("dimensions", 0.5).l2_bound(1.0)
@@ -72,7 +80,10 @@ def batch(n: int, seed: int = 0) -> tuple[ConvNet, torch.Tensor, torch.Tensor]:
     return net, torch.randn((n, 1, 8, 8), generator=generator), torch.arange(n) % 3
 
 
-@pytest.mark.parametrize(("rule", "keep"), [("norm", 0.6), ("dimension", 0.6), ("norm", 1.0)])
+@pytest.mark.parametrize(
+    ("rule", "keep"),
+    [("norm", 0.6), ("norm_per_tensor", 0.6), ("dimension", 0.6), ("norm", 1.0)],
+)
 @pytest.mark.parametrize("clip", [0.1, 1e3])
 def test_the_sum_is_that_of_a_loop_over_records(rule, keep, clip):
     net, images, labels = batch(5)
@@ -82,7 +93,10 @@ def test_the_sum_is_that_of_a_loop_over_records(rule, keep, clip):
         parts = torch.autograd.grad(loss, list(net.parameters()))
         row = torch.cat([part.flatten() for part in parts])
         row = row * min(1.0, clip / float(row.norm()))
-        expected += largest(row[None], Sparsification(rule, keep))[0]
+        sizes = [p.numel() for p in net.parameters()]
+        tensors = row.split(sizes) if rule == "norm_per_tensor" else [row]
+        one_by_one = Sparsification("norm" if len(tensors) > 1 else rule, keep)
+        expected += torch.cat([largest(part[None], one_by_one)[0] for part in tensors])
     rules = Sparsification(rule, keep)
     found = sparse_gradient_sum(net, images, labels, clip=clip, sparsification=rules)
     assert [part.shape for part in found] == [p.shape for p in net.parameters()]
@@ -91,8 +105,8 @@ def test_the_sum_is_that_of_a_loop_over_records(rule, keep, clip):
     assert float((flat - expected).norm()) < 0.02 * float(expected.norm())
 
 
-@given(st.integers(1, 6), st.integers(0, 50), KEEPS, st.sampled_from(["norm", "dimension"]))
-@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 50), KEEPS, st.sampled_from(list(Rule)))
+@settings(max_examples=15, deadline=None)
 def test_one_record_moves_the_sum_no_further_than_the_bound(n, seed, keep, rule):
     net, images, labels = batch(n, seed)
     rules = Sparsification(rule, keep)

@@ -26,6 +26,7 @@ from fedsynth.report.figures import (
     heat_map,
     images_by_method,
     luminance,
+    recoloured,
     render,
 )
 from fedsynth.report.summary import frame, summarise
@@ -146,6 +147,25 @@ def test_lines_and_words_stand_out_from_the_page(theme: Theme) -> None:
 def test_the_figures_know_the_colour_of_the_page() -> None:
     style = files("fedsynth.report").joinpath("templates/report.css").read_text()
     assert re.findall(r"--paper: (#\w{6})", style) == [LIGHT.page, DARK.page]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_another_themes_colours_give_the_figure_drawn_with_them(narrow: bool) -> None:
+    assert len(set(LIGHT.colours)) == len(LIGHT.colours)
+
+    def drawn(theme: Theme) -> list[bytes]:
+        table = frame(metrics())
+        lines = accuracy_over_stages(summarise(table), theme, narrow=narrow)
+        figures = (lines, accuracy_matrices(table, theme, narrow=narrow))
+        return [render(figure, "svg") for figure in figures if figure]
+
+    def without_names(svg: bytes) -> bytes:
+        """Names of shapes, which matplotlib makes from their colours."""
+        return re.sub(rb"[mp][0-9a-f]{10}", b"", svg)
+
+    for light, dark in zip(drawn(LIGHT), drawn(DARK), strict=True):
+        assert light != dark
+        assert without_names(recoloured(light, LIGHT, DARK)) == without_names(dark)
 
 
 def test_numbers_in_a_heat_map_stand_out_from_their_fields() -> None:

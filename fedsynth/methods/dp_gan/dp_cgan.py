@@ -39,6 +39,7 @@ from fedsynth.methods.common.generator_release import (
 )
 from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP, clipped_gradient_sum
 from fedsynth.privacy.mechanisms.gradients import ClippedGradientSum
@@ -156,7 +157,7 @@ class _ConditionalGAN:
             discriminator = mlp_discriminator(inputs, (self.cfg.hidden,))
         self.discriminator = discriminator.to(ctx.device)
         self.generator = generator.to(ctx.device)
-        self.adam = torch.optim.Adam(self.generator.parameters(), self.cfg.learning_rate)
+        self.adam = optimizers.Adam(self.generator.parameters(), self.cfg.learning_rate)
 
     @property
     def state(self) -> dict[str, object]:

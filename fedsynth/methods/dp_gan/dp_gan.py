@@ -34,6 +34,7 @@ from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Shape, Stage
 from fedsynth.methods.common.generator_release import GeneratorRelease
 from fedsynth.methods.common.generator_training import normal_latents
 from fedsynth.methods.method import PartyContext
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.wasserstein_mlp import WassersteinGenerator, critic_rows, wasserstein_critic
 from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian, poisson, repeated
@@ -171,8 +172,8 @@ class _ClassGAN:
         sizes = (cfg.hidden // 2, cfg.hidden // 4)
         with default_seed(*key, "critic"):
             self.critic = wasserstein_critic(math.prod(shape), sizes).to(device)
-        self.critic_optimiser = torch.optim.RMSprop(self.critic.parameters(), cfg.learning_rate)
-        self.generator_optimiser = torch.optim.RMSprop(generator.parameters(), cfg.learning_rate)
+        self.critic_optimiser = optimizers.RMSprop(self.critic.parameters(), cfg.learning_rate)
+        self.generator_optimiser = optimizers.RMSprop(generator.parameters(), cfg.learning_rate)
 
     @property
     def state(self) -> dict[str, object]:

@@ -31,6 +31,7 @@ class TopK(StrEnum):
 
     NONE = "none"
     NORM = Rule.NORM.value
+    NORM_PER_TENSOR = Rule.NORM_PER_TENSOR.value
     DIMENSION = Rule.DIMENSION.value
 
 
@@ -66,7 +67,8 @@ class PrivateSGDConfig:
     topk: TopK = setting(
         TopK.NONE,
         "reduce each clipped gradient to its largest coordinates: up to the share `keep` of its "
-        "squared norm (noise falls by the root of it), or that share of all coordinates",
+        "squared norm, or of that of each tensor of weights (noise falls by the root of it), or "
+        "that share of all coordinates",
     )
     keep: float = setting(0.6, "share that topk keeps (k)", above=0, at_most=1)
     width: int = setting(128, "width of the ConvNet", at_least=1)

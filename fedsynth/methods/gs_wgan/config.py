@@ -23,14 +23,11 @@ from fedsynth.privacy.clipping import LEAST_CLIP, MOST_CLIP
 
 
 @dataclass(frozen=True)
-class CriticConfig:
+class WassersteinConfig:
     """Settings of critics and generators; the defaults are the published ones."""
 
     batch: int = setting(32, "images per step, and upstream gradients per turn (B)", at_least=1)
     critic_steps: int = setting(5, "critic steps per generator step (n_dis)", at_least=1)
-    warm_steps: int = setting(
-        2000, "warm-start generator steps per subset (T_w)", at_least=0, formerly="warm"
-    )
     learning_rate: float = setting(
         1e-4, "Adam's learning rate of generators and critics", above=0, formerly="rate"
     )
@@ -44,6 +41,15 @@ class CriticConfig:
         ComputeDtype.FLOAT32,
         "arithmetic of critics and generators (bfloat16: as under autocast; auto: bfloat16 if the "
         "machine has instructions for it)",
+    )
+
+
+@dataclass(frozen=True)
+class CriticConfig(WassersteinConfig):
+    """Settings of critics that are warm-started; the defaults are the published ones."""
+
+    warm_steps: int = setting(
+        2000, "warm-start generator steps per subset (T_w)", at_least=0, formerly="warm"
     )
     keep: bool = setting(
         True, "parties keep warm critics for later runs (private: a folder of mode 0700)"

@@ -22,9 +22,10 @@ from fedsynth.core.tensor_bytes import tensor_bytes
 from fedsynth.core.types import DatasetInfo, Shape
 from fedsynth.data.records import Records
 from fedsynth.methods.common.generator_release import load_state_vector, state_vector
-from fedsynth.methods.gs_wgan.config import CriticConfig
+from fedsynth.methods.gs_wgan.config import CriticConfig, WassersteinConfig
 from fedsynth.methods.gs_wgan.generator import draw_inputs, new_generator
 from fedsynth.methods.gs_wgan.schedule import SubsetTurn
+from fedsynth.nn import optimizers
 from fedsynth.nn.compute_dtype import autocast
 from fedsynth.nn.gan.critics import ProjectionCritic, upstream_gradients, wasserstein_loss
 from fedsynth.privacy.party_data import PartyData
@@ -39,12 +40,12 @@ from fedsynth.storage.state_file import (
 STORED_FORM = b"state file 2"  # of cached critics
 
 
-class Critic:
-    """The critic of one subset with its optimiser, while it is trained."""
+class TrainedCritic:
+    """A critic with its optimiser, while it is trained on records."""
 
     def __init__(
         self,
-        cfg: CriticConfig,
+        cfg: WassersteinConfig,
         data: DatasetInfo,
         classes: tuple[int, ...],
         key: tuple[object, ...],
@@ -54,17 +55,16 @@ class Critic:
         self.cfg, self.data, self.classes, self.key, self.device = cfg, data, classes, key, device
         self.net = _blank(cfg.width, len(classes), data.shape).to(device)
         self.adam = self._adam(self.net)
-        self.turns = 0  # that it was trained for
 
-    def _adam(self, net: nn.Module) -> torch.optim.Adam:
-        return torch.optim.Adam(net.parameters(), self.cfg.learning_rate, betas=(0.5, 0.9))
+    def _adam(self, net: nn.Module) -> optimizers.Adam:
+        return optimizers.Adam(net.parameters(), self.cfg.learning_rate, betas=(0.5, 0.9))
 
     def reset(self) -> None:
         """Start with fresh weights and a fresh optimiser."""
         with default_seed(*self.key, "critic"):
             fresh = ProjectionCritic(self.cfg.width, len(self.classes), self.data.shape)
         load_state_vector(self.net, state_vector(fresh))
-        self.adam, self.turns = self._adam(self.net), 0
+        self.adam = self._adam(self.net)
 
     def inputs(self, class_indices: Tensor, *purpose: object) -> tuple[Tensor, Tensor]:
         """Latents and class indices of a batch of generated images."""
@@ -101,6 +101,25 @@ class Critic:
             loss.backward()
             self.adam.step()
 
+    def upstream(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The gradient of -D at each of these generated images."""
+        self.net.eval()
+        with autocast(self.cfg.dtype, self.device):
+            gradients = upstream_gradients(self.net, images, labels)
+        self.net.train()
+        return gradients
+
+
+class Critic(TrainedCritic):
+    """A critic that is warm-started, with the number of turns that it was trained for."""
+
+    cfg: CriticConfig
+    turns = 0
+
+    def reset(self) -> None:
+        super().reset()
+        self.turns = 0
+
     def warm_up(self, records: Records, private: PartyData, name: str) -> None:
         """Train from scratch against a generator that is then discarded; resumes after a crash."""
         self.reset()
@@ -134,14 +153,6 @@ class Critic:
             tensor_bytes(records.images),
             tensor_bytes(records.labels),
         )
-
-    def upstream(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The gradient of -D at each of these generated images."""
-        self.net.eval()
-        with autocast(self.cfg.dtype, self.device):
-            gradients = upstream_gradients(self.net, images, labels)
-        self.net.train()
-        return gradients
 
     def state(self, *, optimiser: bool = True) -> dict[str, Any]:
         """The critic and, unless it is only warm-started, its optimiser, for the party's disk."""

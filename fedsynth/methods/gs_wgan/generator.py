@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.nn import optimizers
 from fedsynth.nn.compute_dtype import autocast
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import DCGANGenerator
@@ -76,7 +77,7 @@ class GeneratorTrainer:
         self.dtype = dtype
         self.net = net.to(device).eval()
         self.mean = copy.deepcopy(self.net)
-        self.adam = torch.optim.Adam(self.net.parameters(), learning_rate, betas=(0.5, 0.9))
+        self.adam = optimizers.Adam(self.net.parameters(), learning_rate, betas=(0.5, 0.9))
         self.ema_decay, self.device = ema_decay, device
 
     @property

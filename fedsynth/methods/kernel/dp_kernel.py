@@ -42,6 +42,7 @@ from fedsynth.methods.common.poisson_plan import (
 )
 from fedsynth.methods.kernel.gradient_process import GradientNoise, mean_kernel_gradients
 from fedsynth.methods.method import PartyContext
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import ConvCondGen
 from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
@@ -134,7 +135,7 @@ class DPKernel(OneShotMethod[DPKernelConfig]):
         ).to(ctx.device)
         learner = LearningGenerator(
             net,
-            torch.optim.RMSprop(net.parameters(), cfg.learning_rate),
+            optimizers.RMSprop(net.parameters(), cfg.learning_rate),
             latent=cfg.latent,
             weights=torch.full((len(classes),), 1 / len(classes)),
             key=key,

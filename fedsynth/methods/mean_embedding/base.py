@@ -35,6 +35,7 @@ from fedsynth.methods.common.generator_training import LearningGenerator
 from fedsynth.methods.common.one_shot import PARTY_CLASSES, PARTY_RECORDS
 from fedsynth.methods.mean_embedding.output_space import OutputSpace, output_space
 from fedsynth.methods.method import Method, PartyContext, ServerContext, ServerWork
+from fedsynth.nn import optimizers
 from fedsynth.privacy.accounting.calibration import noise_multiplier
 from fedsynth.privacy.accounting.events import composed, gaussian
 from fedsynth.privacy.mechanisms.sums import ClassSums
@@ -124,13 +125,17 @@ class EmbeddingMethod(Method[E]):
     def features(self, cfg: E, data: DatasetInfo, seed: object) -> FeatureMap:
         """The feature map, from public randomness."""
 
+    def space(self, cfg: E, data: DatasetInfo) -> OutputSpace:
+        """The generator's output space: of convolutions for images, where not overridden."""
+        return output_space(data)
+
     def width(self, cfg: E, data: DatasetInfo) -> int:
         """The number of features of a record."""
         return self.features(cfg, data, "width").width
 
     def plan(self, cfg: E, stage: Stage, budget: Budget) -> Plan:
         with torch.device("meta"):  # refuses sizes that the generator cannot draw
-            output_space(stage.data).generator(cfg.latent, len(stage.classes))
+            self.space(cfg, stage.data).generator(cfg.latent, len(stage.classes))
         noise = calibrated_noise(cfg, budget)
         floats = self.width(cfg, stage.data) + cfg.noised_weights
         parties = tuple(
@@ -176,7 +181,7 @@ class EmbeddingMethod(Method[E]):
         stage, cfg = work.plan.stage, work.config
         features = self.features(cfg, stage.data, work.seed)
         key = work.plan.random_key(work.seed)
-        trainer = GeneratorTrainer(cfg, output_space(stage.data), weights, key, work.device)
+        trainer = GeneratorTrainer(cfg, self.space(cfg, stage.data), weights, key, work.device)
         for step in work.rounds(cfg.steps, trainer.state):
             now = target if isinstance(target, Tensor) else target(step)
             trainer.step(step, features, now.to(work.device))
@@ -294,7 +299,7 @@ class GeneratorTrainer:
         self.cfg, self.space = cfg, space
         with default_seed(*key, "generator"):
             net = space.generator(cfg.latent, len(weights)).to(device)
-        adam = torch.optim.Adam(net.parameters(), cfg.learning_rate, fused=True)
+        adam = optimizers.Adam(net.parameters(), cfg.learning_rate, fused=True)
         self.learner = LearningGenerator(
             net, adam, latent=cfg.latent, weights=weights, key=key, device=device
         )

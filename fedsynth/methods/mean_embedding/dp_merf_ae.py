@@ -40,6 +40,7 @@ from fedsynth.methods.mean_embedding.base import (
 from fedsynth.methods.mean_embedding.dp_merf import DPMERFConfig, RandomFourier
 from fedsynth.methods.mean_embedding.output_space import OutputSpace
 from fedsynth.methods.method import Method, PartyContext, ServerContext, ServerWork
+from fedsynth.nn import optimizers
 from fedsynth.nn.autoencoder import (
     Autoencoder,
     autoencoder_from_state,
@@ -163,7 +164,7 @@ def _trained_autoencoder(ctx: PartyContext[DPMERFAEConfig], key: tuple[object, .
     """An autoencoder trained with DP-SGD on the records of a party."""
     cfg, data = ctx.config, ctx.dataset
     net = make_autoencoder(data, cfg.ae_latent, cfg.ae_hidden, *key).to(ctx.device)
-    adam = torch.optim.Adam(net.parameters(), cfg.ae_learning_rate)
+    adam = optimizers.Adam(net.parameters(), cfg.ae_learning_rate)
     sigma, step_event = cfg.ae_step(ctx.info, ctx.plan.budget)
     sampling_rate = cfg.ae_sampling_rate(ctx.info)
     expected = sampling_rate * ctx.info.records

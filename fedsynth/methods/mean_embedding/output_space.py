@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from torch import Tensor, nn
 
@@ -22,10 +24,31 @@ class OutputSpace:
     decode: Callable[[Tensor], Tensor] | None = None  # None: outputs are records
 
 
-def output_space(data: DatasetInfo) -> OutputSpace:
+class ImageLayers(StrEnum):
+    """The layers of a generator of images."""
+
+    CONVOLUTIONS = "convolutions"
+    LINEAR = "linear"
+
+
+LINEAR_WIDTHS = (500, 500)
+
+
+def output_space(data: DatasetInfo, layers: ImageLayers = ImageLayers.CONVOLUTIONS) -> OutputSpace:
     """The output space for this data.
 
-    A table's generator draws a share for every category, and the record gets the largest."""
+    A table's generator draws a share for every category, and the record gets the largest.
+
+    Args:
+        data: The data set.
+        layers: The layers of a generator of images; a table's are linear.
+    """
+    if data.kind != DataKind.TABLE and layers == ImageLayers.LINEAR:
+        values = math.prod(data.shape)
+        return OutputSpace(
+            lambda latent, classes: TabularGenerator(latent, classes, values, (), LINEAR_WIDTHS),
+            lambda outputs: outputs.unflatten(1, data.shape),
+        )
     if data.kind != DataKind.TABLE:
         return OutputSpace(lambda latent, classes: ConvCondGen(latent, classes, data.shape))
     sizes = [len(column.categories) for column in data.columns if column.categories]

@@ -49,6 +49,7 @@ from fedsynth.methods.common.generator_release import (
 )
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.pate.record_assignment import RecordAssignment, or_black_image
+from fedsynth.nn import optimizers
 from fedsynth.nn.ensembles.mlp import MLPStack
 from fedsynth.nn.gan.mlp import MLPGenerator, mlp_discriminator, rows_with_labels
 from fedsynth.privacy.accounting.calibration import gaussian_mu
@@ -252,8 +253,8 @@ class _Student:
             self.net = mlp_discriminator(self.inputs, (cfg.hidden, cfg.hidden)).to(self.device)
         self.labelled: deque[tuple[Tensor, Tensor]] = deque(maxlen=cfg.memory)
         betas = (0.5, 0.999)
-        self.adam = torch.optim.Adam(self.net.parameters(), cfg.student_learning_rate, betas=betas)
-        self.generator_adam = torch.optim.Adam(
+        self.adam = optimizers.Adam(self.net.parameters(), cfg.student_learning_rate, betas=betas)
+        self.generator_adam = optimizers.Adam(
             generator.parameters(), cfg.generator_learning_rate, betas=betas
         )
 
@@ -327,7 +328,7 @@ class _Teachers:
             with default_seed(*student.key, "teachers", start):
                 nets = MLPStack(min(STACK, teachers - start), student.inputs, cfg.hidden)
             nets.to(student.device)
-            adam = torch.optim.Adam(nets.parameters(), cfg.learning_rate, betas=(0.5, 0.999))
+            adam = optimizers.Adam(nets.parameters(), cfg.learning_rate, betas=(0.5, 0.999))
             self.stacks.append((start, nets, adam))
 
     def votes(self, number: int) -> VoteCounts:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -89,6 +89,14 @@ class MatchingConfig:
         "machine has instructions for it)",
     )
 
+    intermediate: int = setting(
+        0,
+        "image sets released on the way beside the last one, after equal shares of the runs "
+        "(post-processing: they cost no privacy)",
+        at_least=0,
+        at_most=100,
+    )
+
     @property
     def outer_inner(self) -> tuple[int, int]:
         """(T, J): as set, else the published pair of the nearest published spc."""
@@ -119,6 +127,13 @@ class MatchingConfig:
     def steps(self) -> int:
         """The number of real gradients: R T K."""
         return self.networks * self.outer_inner[0] * self.batches
+
+    @property
+    def kept_runs(self) -> tuple[int, ...]:
+        """The numbers of runs after which an intermediate set is kept."""
+        shares = self.intermediate + 1
+        kept = {self.networks * share // shares for share in range(1, shares)}
+        return tuple(sorted(kept - {0}))
 
     def matching_cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """The work of the loop besides the real gradients."""
@@ -165,6 +180,25 @@ class MatchedImages(OptimisedImages[MatchingConfig]):
     def start(self) -> None:
         super().start()
         self.compute = compute_type(self.cfg.matching_dtype, self.labels.device)
+        self.kept = torch.zeros(len(self.cfg.kept_runs), *self.images.shape)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state to checkpoint; restored in place."""
+        return {**super().state, **({"kept": self.kept} if len(self.kept) else {})}
+
+    def keep(self, runs: int) -> None:
+        """Keep the current images if an intermediate set is due after so many runs."""
+        if runs in self.cfg.kept_runs:
+            self.kept[self.cfg.kept_runs.index(runs)].copy_(self.images.detach())
+
+    def result(self) -> SyntheticSet:
+        final, per_run = super().result(), self.cfg.steps // self.cfg.networks
+        earlier = {
+            runs * per_run: SyntheticSet(self.scale.to_pixels(images), final.labels)
+            for runs, images in zip(self.cfg.kept_runs, self.kept, strict=True)
+        }
+        return replace(final, earlier=earlier)
 
     def network(self, run: int) -> nn.Module:
         """The fresh network of one run, over all classes of the data set; it is public."""
@@ -228,6 +262,7 @@ def match_run(
             call += 1
         if outer < outer_steps - 1:
             matched.train(net, run, outer, others)
+    matched.keep(run + 1)
 
 
 C = TypeVar("C")
@@ -254,7 +289,7 @@ def inner_set_request(ctx: ServerContext[M]) -> Request:
     arrays: Arrays = {}
     if ctx.config.inner_set == InnerSet.ALL and ctx.inherited:
         earlier = SyntheticSet.join([s for s in ctx.inherited if isinstance(s, SyntheticSet)])
-        arrays = earlier.to_arrays()
+        arrays = replace(earlier, earlier={}).to_arrays()
     return Request(arrays=arrays, scalars={"seed": ctx.seed})
 
 

@@ -53,7 +53,7 @@ class GradientMatching(
         return inner_set_request(ctx)
 
     def set_size(self, cfg: GradientMatchingConfig, stage: Stage, info: PartyInfo) -> int:
-        return set_bytes(stage, len(info.class_counts), cfg.spc)
+        return (1 + len(cfg.kept_runs)) * set_bytes(stage, len(info.class_counts), cfg.spc)
 
     def work(
         self, cfg: GradientMatchingConfig, info: PartyInfo

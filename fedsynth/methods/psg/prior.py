@@ -18,6 +18,7 @@ from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
 from fedsynth.methods.psg.gradient_matching import LAPTOP, MatchedImages, PrivateMatchingConfig
 from fedsynth.methods.psg.psg import PrivateSetGeneration
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.conv_generators import PriorGenerator
 
@@ -53,7 +54,7 @@ class GeneratedImages(MatchedImages):
         net = make_generator(PriorGenerator, cfg.latent, data.classes, data, *key, "generator")
         self.generator = net.to(device)
         betas = (cfg.image_momentum, 0.999)
-        self.adam = torch.optim.Adam(
+        self.adam = optimizers.Adam(
             self.generator.parameters(), cfg.image_learning_rate, betas=betas
         )
         with torch.no_grad():
@@ -62,7 +63,11 @@ class GeneratedImages(MatchedImages):
     @property
     def state(self) -> dict[str, Any]:
         """The state to checkpoint; restored in place."""
-        return {"images": self.images, "generator": self.generator, "adam": self.adam}
+        return {
+            **{name: value for name, value in super().state.items() if name != "velocity"},
+            "generator": self.generator,
+            "adam": self.adam,
+        }
 
     def move(self, gradient: torch.Tensor) -> None:
         """Take one step of the generator, against the gradient of the loss at its images."""

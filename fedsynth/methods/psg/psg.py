@@ -54,7 +54,7 @@ class PrivateSetGeneration(MatchingMethod[P], OneShotMethod[P]):
             budget,
             sampling_rate=min(1.0, cfg.batch / info.records),
             steps=cfg.steps,
-            bytes_up=set_bytes(stage, classes, cfg.spc),
+            bytes_up=(1 + len(cfg.kept_runs)) * set_bytes(stage, classes, cfg.spc),
             cost=(
                 ComputeCost("gradient", cfg.width, cfg.batch, cfg.steps, cfg.dtype),
                 *cfg.matching_cost(classes),

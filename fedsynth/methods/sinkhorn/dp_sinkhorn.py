@@ -35,6 +35,7 @@ from fedsynth.methods.common.one_shot import OneShotMethod, set_bytes
 from fedsynth.methods.common.poisson_plan import record_rate, sampled_party_plan, step_event
 from fedsynth.methods.method import PartyContext
 from fedsynth.methods.sinkhorn.transport import PointCloud, transport_gradient
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.common import make_generator
 from fedsynth.nn.gan.deconv_generator import DeconvGenerator
 from fedsynth.privacy.accounting.events import gaussian_in_ball
@@ -126,7 +127,7 @@ class DPSinkhorn(OneShotMethod[DPSinkhornConfig]):
         ).to(ctx.device)
         learner = LearningGenerator(
             net,
-            torch.optim.Adam(net.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay),
+            optimizers.Adam(net.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay),
             latent=cfg.latent,
             weights=torch.full((len(classes),), 1 / len(classes)),
             key=key,

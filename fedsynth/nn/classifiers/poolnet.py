@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from fedsynth.core.errors import UserError
 from fedsynth.core.randomness import default_seed, torch_generator
 from fedsynth.core.types import Shape
+from fedsynth.nn import optimizers
 from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.per_example.gradients import loss_and_gradients
 from fedsynth.nn.transforms.augment import random_affine
@@ -114,7 +115,7 @@ def train_pool_net(
     with default_seed(*key, "pool net"):
         net = PoolNet(width, classes, images.shape[-1]).to(device)
     generator = torch_generator(*key, "pool training")
-    optimiser = torch.optim.AdamW(
+    optimiser = optimizers.AdamW(
         net.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
     )
     schedule = OneCycleLR(optimiser, LEARNING_RATE, total_steps=steps + 1)

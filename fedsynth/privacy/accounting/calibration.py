@@ -35,7 +35,7 @@ Excess = Callable[[float], float]  # log sigma -> log(epsilon found / epsilon wa
 
 
 class Near(NamedTuple):
-    """An expected answer, and an estimate of the slope of the excess there."""
+    """The expected answer of a search, and an estimate of the slope of the excess there."""
 
     log_sigma: float
     slope: float

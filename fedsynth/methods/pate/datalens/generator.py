@@ -13,6 +13,7 @@ from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Stage
 from fedsynth.methods.pate.datalens.config import EnsembleConfig
 from fedsynth.methods.pate.datalens.parameters import EnsembleParameters
+from fedsynth.nn import optimizers
 from fedsynth.nn.gan.label_dcgan import make_label_dcgan
 
 SAMPLING_BATCH = 500  # images per batch of the released set, classes in turn
@@ -37,7 +38,7 @@ class StudentGenerator:
             parameters.latent, self.classes, stage.data, cfg.generator_hidden,
             cfg.generator_channels, *key, "generator",
         ).to(device)  # fmt: skip
-        self.adam = torch.optim.Adam(
+        self.adam = optimizers.Adam(
             self.generator.parameters(), cfg.learning_rate, betas=(0.5, 0.999), fused=True
         )
 
