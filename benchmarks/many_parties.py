@@ -14,27 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
-import torch
+import roll_call
+from processes import Memory
 
 from fedsynth.api.progress import Progress
-from fedsynth.core.messages import Request
-from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import PartyPlan, Plan
-from fedsynth.core.settings import setting
 from fedsynth.engine.process_setup import prepare_worker
 from fedsynth.experiment.config import ExperimentConfig, resolve
 from fedsynth.experiment.experiment import Experiment
@@ -42,10 +35,6 @@ from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data
 from fedsynth.experiment.server_session import StageConnection
-from fedsynth.methods.method import Method
-from fedsynth.privacy.accounting.calibration import poisson_gaussian_multiplier
-from fedsynth.privacy.accounting.events import gaussian, repeated
-from fedsynth.privacy.mechanisms.sums import RecordSum
 from fedsynth.report.page import write_report
 from fedsynth.report.report_data import build_report_data
 from fedsynth.storage.run_directory import RunDirectory
@@ -53,64 +42,6 @@ from fedsynth.storage.run_directory import RunDirectory
 SIZES = (340, 3400)
 ASKED = 10
 TINY_GAN = {"warm_steps": 0, "critic_steps": 1, "width": 4, "depth": 4, "batch": 4, "spc": 10}
-
-
-@dataclass(frozen=True)
-class RollCallConfig:
-    """The number of rounds, and of parties per round."""
-
-    rounds: int = setting(34, "rounds", at_least=1)
-    per_round: int = setting(ASKED, "parties asked per round", at_least=1)
-
-
-class RollCall(Method):
-    """Parties take turns to send a noised sum of their images."""
-
-    name = "roll_call"
-    summary = "A noised sum of the images of some parties, round by round"
-
-    def plan(self, cfg, stage, budget):
-        """Every party is asked as often as its turn comes."""
-        noise = poisson_gaussian_multiplier(
-            1.0, math.ceil(cfg.rounds * cfg.per_round / len(stage.parties)),
-            budget.epsilon, budget.delta, budget.accounting,
-        )  # fmt: skip
-        parties = []
-        for position, info in enumerate(stage.parties):
-            visits = len(range(position, cfg.rounds * cfg.per_round, len(stage.parties)))
-            event = repeated(gaussian(noise), visits)
-            parties.append(
-                PartyPlan(
-                    info.party, info.records, event, steps=max(1, visits),
-                    noise_multiplier=noise, bytes_up=visits * 4 * math.prod(stage.data.shape),
-                )
-            )  # fmt: skip
-        return Plan(self.name, stage, budget, tuple(parties), rounds=cfg.rounds)
-
-    def party(self, ctx, request):
-        """The noised sum of the images of one party."""
-        mechanism = RecordSum(
-            contribution=lambda images, _: images,
-            width=math.prod(ctx.dataset.shape),
-            clip=1.0,
-            noise_multiplier=ctx.party_plan.noise_multiplier,
-            sampling_rate=1.0,
-        )
-        (total,) = ctx.guard.apply(mechanism, ctx.data)
-        return ctx.guard.release({"sum": total})
-
-    def serve(self, ctx):
-        """Ask some parties per round, and add up their sums."""
-        cfg, stage, parties = ctx.config, ctx.plan.stage, ctx.parties
-        total = torch.zeros(math.prod(stage.data.shape))
-        for number in ctx.rounds(cfg.rounds, {"total": total}):
-            first = number * cfg.per_round
-            asked = [parties[(first + i) % len(parties)] for i in range(cfg.per_round)]
-            for release in ctx.ask(asked, Request(round=number)):
-                total += release.arrays["sum"]
-        classes = torch.tensor(stage.classes)
-        images = total.reshape(1, *stage.data.shape).repeat(len(classes), 1, 1, 1)
-        return SyntheticSet(images, classes)
 
 
 def configured(method: str, rounds: int, parties: int, out: Path) -> ExperimentConfig:
@@ -123,7 +54,8 @@ def configured(method: str, rounds: int, parties: int, out: Path) -> ExperimentC
             "scenario": "emnist_users", "source": "virtual", "parties": parties, "epsilon": [10],
             "users_per_round": ASKED, "method": [method], method: settings, "out": str(out),
             "unit": "user" if method == "gs_wgan" else "record",
-            "evaluation": {"width": 4, "nets": 1, "max_images": 100}, "plugin": [__file__],
+            "evaluation": {"width": 4, "nets": 1, "max_images": 100},
+            "plugin": [roll_call.__file__],
         }
     )  # fmt: skip
 
@@ -159,7 +91,7 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
         with (
             open_job_engine(engine) as opened,
             Progress(silent=True) as progress,
-            _Memory() as memory,
+            Memory() as memory,
         ):
             Runner(run, opened, progress).execute(experiment.jobs, 1)
             write_report(run, build_report_data(experiment, "", []))
@@ -172,35 +104,9 @@ def measure(method: str, engine: str, rounds: int, parties: int) -> dict[str, fl
         "rounds": len(seconds),
         "plan": planned - begun,
         "rest": ended - planned - sum(w for w, _ in seconds),
-        "memory": memory.most / 1e9,
+        "memory": memory.all / 1e9,
         "report": page / 1e6,
     }
-
-
-class _Memory:
-    """The most memory of this process and its children, looked at every half second."""
-
-    def __enter__(self) -> _Memory:
-        self.most, self._end = 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            total = 0
-            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-                try:
-                    total += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            self.most = max(self.most, total)
-            if self._end.wait(0.5):
-                return
 
 
 def main() -> None:

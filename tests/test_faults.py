@@ -17,6 +17,7 @@ import psutil
 import pytest
 import tiny_runs as tiny
 import yaml
+from processes import family, kill_all, name_of
 from waiting import on_this_machine
 
 from fedsynth.cli.run import main
@@ -37,15 +38,15 @@ WORDS = [
     "accounting=rdp",
     "psg_joint.width=4",
     "psg_joint.spc=2",
-    "psg_joint.runs=25",
+    "psg_joint.runs=10",
     "psg_joint.batches=2",
     "psg_joint.updates=1",
     "dp_sgd.width=8",
-    "dp_sgd.epochs=8",
+    "dp_sgd.epochs=4",
     "dp_sgd.batch=32",
     "psg.width=8",
     "psg.spc=2",
-    "psg.runs=12",
+    "psg.runs=6",
     "psg.batches=2",
     "psg.updates=1",
     "evaluation.width=4",
@@ -97,6 +98,11 @@ def at_work(out: Path) -> bool:
     return {"psg_joint", "psg"} <= begun
 
 
+def answers(out: Path) -> int:
+    """The size of all ledgers: it grows with every new answer of a party."""
+    return sum(path.stat().st_size for path in out.glob("parties/*/*/ledger.jsonl"))
+
+
 def verdicts(out: Path) -> int:
     return len(list(out.glob("server/*/evaluation-*.json")))
 
@@ -121,11 +127,11 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
     for _ in range(2):
         workers = [
             process
-            for process in psutil.Process(run.pid).children(recursive=True)
-            if process.name().startswith("ray::RayWorker") and process.pid not in killed
+            for process in family(run.pid)
+            if name_of(process).startswith("ray::RayWorker") and process.pid not in killed
         ]
         victim = random.choice(workers)
-        victim.kill()
+        kill_all([victim])
         killed.add(victim.pid)
         assert run.poll() is None
         time.sleep(random.uniform(0.0, 1.0))
@@ -178,25 +184,27 @@ def test_a_killed_run_with_real_noise_spends_what_was_planned(tmp_path):
     assert not list(out.rglob("noise.key"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_processes_and_the_run_goes_on_later(undisturbed, tmp_path, number):
-    """Ctrl-C in a terminal, or the request of a batch system to end."""
+def test_a_signal_ends_all_processes_and_the_run_goes_on_later(undisturbed, tmp_path):
+    """Ctrl-C in a terminal, and then, while it goes on, the request of a batch system to end."""
     out = tmp_path / "run"
-    run = start(*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}")
-    wait_until(lambda: at_work(out), run)
-    family = psutil.Process(run.pid).children(recursive=True)
-    assert len(family) > 2
-    begun, limit = time.monotonic(), on_this_machine(5)
-    os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
-    _, errors = run.communicate(timeout=limit)
-    assert run.returncode == 128 + number, errors
-    _, alive = psutil.wait_procs(family, timeout=max(0.0, begun + limit - time.monotonic()))
-    assert not alive, [process.cmdline()[:3] for process in alive]
-    assert f"go on with --resume {out}" in errors
-    assert errors.rstrip().endswith("interrupted.")
-    assert "Traceback" not in errors
-    assert "***" not in errors, "a stack of C++"
-    all_paid(out)
+    begin = [*WORDS, "noise_seed=3", "engine=ray", "workers=2", f"out={out}"]
+    for words, number in ((begin, signal.SIGINT), (["--resume", str(out)], signal.SIGTERM)):
+        before = answers(out)
+        run = start(*words)
+        wait_until(lambda before=before: at_work(out) and answers(out) > before, run)
+        started = family(run.pid)
+        assert len(started) > 3
+        begun, limit = time.monotonic(), on_this_machine(5)
+        os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
+        _, errors = run.communicate(timeout=limit)
+        assert run.returncode == 128 + number, errors
+        _, alive = psutil.wait_procs(started, timeout=max(0.0, begun + limit - time.monotonic()))
+        assert not alive, [name_of(process) for process in alive]
+        assert f"go on with --resume {out}" in errors
+        assert errors.rstrip().endswith("interrupted.")
+        assert "Traceback" not in errors
+        assert "***" not in errors, "a stack of C++"
+        all_paid(out)
     assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
     assert tiny.outputs(out) == undisturbed
 

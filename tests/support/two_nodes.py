@@ -1,5 +1,6 @@
 """A Ray cluster of two nodes on this machine, which do not share the disk of a folder.
 
+The nodes are started by the commands of the guide to clusters, with another port and less room.
 The second node has a mount namespace of its own, with an empty disk in memory over the folder.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,10 +20,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from processes import family, kill_all, name_of
 
 ROOT = Path(__file__).parents[2]
+_GUIDE = ROOT / "docs/guides/ray_cluster.md"
 _RAY = Path(sys.executable).with_name("ray")
 _WITHOUT = ("--object-store-memory", "80000000", "--disable-usage-stats", "--block")
+
+
+def guide_command(address: str, head: bool) -> list[str]:
+    """The guide's command that starts the first machine, or one of the others."""
+    host, _, port = address.partition(":")
+    lines = (
+        line for line in _GUIDE.read_text(encoding="utf-8").splitlines() if "ray start" in line
+    )
+    first, other = (shlex.split(line, comments=True) for line in lines)
+    ray, *words = first if head else other
+    assert ray == "ray"
+    assert ("--head" in words) is head
+    return [str(_RAY), *(w.replace("FIRST", host).replace("6379", port) for w in words)]
 
 
 @dataclass
@@ -33,23 +50,18 @@ class Node:
     @property
     def processes(self) -> list[psutil.Process]:
         """The command and all below it."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            top = psutil.Process(self.command.pid)
-            return [top, *top.children(recursive=True)]
-        return []
+        return family(self.command.pid)
 
     def raylet(self) -> psutil.Process | None:
         """The process that is the node for the cluster."""
-        return next((p for p in self.processes if p.name() == "raylet"), None)
+        return next((p for p in self.processes if name_of(p) == "raylet"), None)
 
     def kill(self) -> None:
         """End the node with all its processes at once, as a power cut does."""
-        family = self.processes
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        processes = self.processes
+        kill_all(processes)
         self.command.wait()
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(processes, timeout=10)
 
 
 @dataclass
@@ -75,12 +87,11 @@ class Cluster:
 
     def start_node(self, *, head: bool = False) -> Node:
         """Start a node; one that is not the head sees an empty disk in place of the folder."""
-        port = self.address.partition(":")[2]
         name = "first" if head else f"second-{time.monotonic_ns()}"
-        join = ["--head", "--port", port, "--include-dashboard", "false"]
-        join = join if head else ["--address", self.address]
-        words = [str(_RAY), "start", *join, "--num-cpus", "1", "--node-name", name, *_WITHOUT]
-        words += ["--temp-dir", str(self.sessions / name)] if head else []
+        words = [*guide_command(self.address, head), "--num-cpus", "1", "--node-name", name]
+        words += _WITHOUT
+        if head:
+            words += ["--include-dashboard", "false", "--temp-dir", str(self.sessions / name)]
         if not head:
             mount = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
             words = ["unshare", "-m", "sh", "-c", mount, str(self.folder), *words]

@@ -17,14 +17,13 @@ import grpc
 import psutil
 import ray
 from ray._private import services
-from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 
 from fedsynth.core.errors import UserError
 from fedsynth.engine.base import require_gpus
+from fedsynth.engine.ray.head_node import ANSWER_SECONDS, HeadWatch, check_alive
 from fedsynth.engine.ray.nodes import workers_that_fit
 
 _OBJECT_STORE_BYTES = 200 * 2**20
-_ANSWER_SECONDS = 5.0  # for a cluster to say that it is there
 INLINE_BYTES = 1_500_000  # larger messages go through shared memory
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -47,6 +46,7 @@ class RaySession:
     processes: list[psutil.Process]
     workers: int
     cpus: float = 0.0  # of its workers
+    watch: HeadWatch | None = None  # over the head node of a cluster that was joined
 
     @staticmethod
     def open(
@@ -79,11 +79,15 @@ class RaySession:
             session.close()
             raise
         _reserved[id(session)] = cpus
+        if connected and address is not None:
+            session.watch = HeadWatch(ray.get_runtime_context().gcs_address)
         return session
 
     def close(self) -> None:
         """Disconnect; end the processes that this session started and wait for them."""
         _reserved.pop(id(self), None)
+        if self.watch is not None:
+            self.watch.close()
         if not self.connected:
             return
         with _ignoring_interrupts():
@@ -131,15 +135,12 @@ def answering(address: str) -> str:
     """
     try:
         found: str = services.canonicalize_bootstrap_address(address) or address
-        with grpc.insecure_channel(found) as channel:
-            stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
-            request = gcs_service_pb2.CheckAliveRequest()  # type: ignore[attr-defined]
-            stub.CheckAlive(request, timeout=_ANSWER_SECONDS)
+        check_alive(found)
     except grpc.RpcError as error:
         reason = (error.details() or str(error.code())).split("; last error")[0]
         raise UserError(
             f"address={address!r}: no Ray cluster to join: {found} does not answer as one within "
-            f"{_ANSWER_SECONDS:.0f} s ({reason}). Allowed: HOST:PORT as `ray start --head` prints "
+            f"{ANSWER_SECONDS:.0f} s ({reason}). Allowed: HOST:PORT as `ray start --head` prints "
             "it, or auto for the cluster on this machine."
         ) from None
     except (ConnectionError, ValueError, OSError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 import fakes
 import psutil
 import pytest
+from processes import is_alive, kill_all, name_of
 from waiting import on_this_machine
 
 from fedsynth.core.errors import UserError
@@ -52,16 +52,6 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run; the same pid with another start time is another process."""
-    found = []
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
 @pytest.mark.parametrize("how", ["ctrl-c", "sigterm", "kill -9"])
 def test_nothing_is_left_after_the_driver_is_stopped(how):
     """Within five seconds of a free machine, with both workers busy in an answer that never ends.
@@ -71,22 +61,22 @@ def test_nothing_is_left_after_the_driver_is_stopped(how):
     driver = start(_BUSY)
     assert driver.stdout is not None
     line = driver.stdout.readline()
-    processes = [psutil.Process(int(pid)) for pid in line.split()]
+    pids = [int(pid) for pid in line.split() if psutil.pid_exists(int(pid))]
+    processes = [psutil.Process(pid) for pid in pids]
     assert len(processes) >= 4, driver.communicate()
     time.sleep(0.3)
-    assert {"gcs_server", "raylet"} < {p.name() for p in processes}
-    agents = [p for p in processes if p.name().endswith("Agent")] if how != "ctrl-c" else []
+    assert {"gcs_server", "raylet"} < {name_of(p) for p in processes}
+    agents = [p for p in processes if name_of(p).endswith("Agent")] if how != "ctrl-c" else []
     processes = [p for p in processes if p not in agents]
     begun, limit = time.monotonic(), on_this_machine(5)
     if how == "ctrl-c":
         os.killpg(driver.pid, signal.SIGINT)
     else:
         driver.send_signal(signal.SIGTERM if how == "sigterm" else signal.SIGKILL)
-    while (left := alive(processes)) and time.monotonic() - begun < limit:
+    while (left := list(filter(is_alive, processes))) and time.monotonic() - begun < limit:
         time.sleep(0.05)
-    for agent in alive(agents):
-        agent.kill()
-    assert not left, [process.cmdline()[:2] for process in left]
+    kill_all(agents)
+    assert not left, [name_of(process) for process in left]
     _, errors = driver.communicate(timeout=limit)
     assert driver.returncode != 0
     if how == "ctrl-c":
