@@ -100,7 +100,7 @@ class Reproduction:
             base, other = self._base(run)
             if not RunDirectory(base.directory(other)).finished and not base._make(other, start):
                 return False
-            words = ["evaluate", str(base.directory(other)), *run.evaluate]
+            words = ["evaluate", str(base.directory(other)), *run.words_of(self.preset)]
             return start([*words, *self.engine]) == 0
         directory = self.directory(run)
         if RunDirectory(directory).finished:
@@ -111,20 +111,22 @@ class Reproduction:
         return start(["run", *words]) == 0
 
     def _base(self, run: RecipeRun) -> tuple[Reproduction, RecipeRun]:
-        """The run that an evaluation reads."""
-        name, _, other = run.of.rpartition("/")
-        base = self.recipe if not name else recipe(name)
-        return dataclasses.replace(self, recipe=base), base.run(other)
+        """The run that an evaluation reads: in its reduced form if that is wanted and exists."""
+        base, read = self.recipe.base(run)
+        preset = self.preset if read.reduced else Preset.PUBLISHED
+        return dataclasses.replace(self, recipe=base, preset=preset), read
 
     def _collect(self, run: RecipeRun) -> None:
         """Write the numbers of a run beside the printed ones."""
         if run.of:
             base, other = self._base(run)
             source = RunDirectory.read(base.directory(other))
-            numbers = _evaluated(source, run.evaluate)
-            why = other.why if self.preset == Preset.REDUCED else ""
+            words = run.words_of(self.preset)
+            numbers = _evaluated(source, words)
+            forms = (base.preset, other.why), (self.preset, run.why)
+            why = "; ".join(text for form, text in forms if form == Preset.REDUCED and text)
             numbers = [dataclasses.replace(each, spc=_images(run) or each.spc) for each in numbers]
-            command = f"fedsynth evaluate {run.of} {shlex.join(run.evaluate)}"
+            command = f"fedsynth evaluate {run.of} {shlex.join(words)}"
         else:
             source, why = RunDirectory.read(self.directory(run)), run.why
             numbers = measured_numbers(source.metrics(), source.read_config())
@@ -239,7 +241,7 @@ def _chosen(
     if values.get("cells"):
         runs = [named.run(name) for name in values["cells"].split(",")]
     if preset == Preset.REDUCED:
-        runs = [run for run in runs if run.reduced or run.of]
+        runs = [run for run in runs if named.has_reduced_form(run)]
     out, folder = values.get("out") or "results/papers", values.get("runs") or "runs/papers"
     engine = tuple(f"{key}={values[key]}" for key in ENGINE_KEYS if key in values)
     return Reproduction(named, Preset(preset), Path(out), Path(folder), engine), runs
@@ -252,7 +254,8 @@ def _print_plans(work: Reproduction, runs: Sequence[RecipeRun]) -> None:
             print(f"{run.name}: fedsynth run {shlex.join(words)}")
             print_plan(resolve(parse_overrides(words)))
         else:
-            print(f"{run.name}: fedsynth evaluate {run.of} {shlex.join(run.evaluate)}")
+            words = run.words_of(work.preset)
+            print(f"{run.name}: fedsynth evaluate {run.of} {shlex.join(words)}")
 
 
 def _reproduce(words: Sequence[str]) -> int:

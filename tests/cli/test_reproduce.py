@@ -102,11 +102,33 @@ def test_one_failure_does_not_end_the_others(tmp_path: Path) -> None:
 
 def test_an_evaluation_makes_the_run_that_it_needs(tmp_path: Path) -> None:
     work, commands = reproduction(tmp_path, "psg.table1b"), Commands()
-    assert work.execute([work.recipe.run("dp_merf_mnist_10")], commands) == []
+    assert work.execute([work.recipe.run("dp_merf_mnist_20")], commands) == []
     assert [call[0] for call in commands.calls] == ["run", "evaluate"]
     (found,) = read_results(table_folder(work.out, work.recipe))
-    assert (found.ours, found.reason, found.key.spc) == (0.81, "", "10")
-    assert "images_per_class=10" in found.command
+    assert (found.ours, found.reason, found.key.spc) == (0.81, "", "20")
+    assert "images_per_class=20" in found.command
+
+
+def test_a_reduced_evaluation_reads_the_published_release_if_that_has_no_reduced_form(
+    tmp_path: Path,
+) -> None:
+    work = dataclasses.replace(reproduction(tmp_path, "psg.table1b"), preset=Preset.REDUCED)
+    commands = Commands()
+    assert work.execute([work.recipe.run("dp_merf_mnist")], commands) == []
+    made, judged = commands.calls
+    assert any("published/dp_merf_mnist_10" in word for word in made)
+    assert "max_images=400000" in judged
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert found.reason == "classifiers see 400,000 images in batches of 16"
+    assert (found.preset, found.key.spc) == ("reduced", "6000")
+
+
+def test_a_reduced_form_leaves_out_evaluations_that_have_none() -> None:
+    _, runs = reproduce._chosen(["psg.table2"], {"preset": "reduced"})
+    names = [run.name for run in runs]
+    assert {"dp_merf_mnist", "real_mnist", "psg_mnist_20"} <= set(names)
+    _, runs = reproduce._chosen(["psg.table1b"], {"preset": "reduced"})
+    assert "dp_merf_mnist_20" not in [run.name for run in runs]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ from fedsynth.storage.files import write_file
 
 CELLS = "cells.csv"
 TWO_POINTS = 0.02  # of accuracy: as near as the papers' own repetitions come
+AVERAGE = "average"  # over the classifiers of a table, of the same releases
 NO_RECIPE = "no recipe for this table"
+NO_AVERAGE = "an average needs the numbers of all classifiers"
 NO_RUN = "no run of the recipe is for this row"
 
 
@@ -137,6 +139,8 @@ def results_of(
     """
     found = []
     for row in run.cells.select(recipe.rows):
+        if row.classifier == AVERAGE:
+            continue  # of the cells of all runs
         number = match(row, measured)
         if number is None:
             continue
@@ -216,8 +220,13 @@ def table_folder(out: Path, recipe: Recipe) -> Path:
 
 def recipe_coverage(recipe: Recipe, results: Iterable[Result]) -> list[Coverage]:
     """How each printed cell of one table stands."""
-    found = {result.key: result for result in results}
+    found = {
+        result.key: _of_today(recipe, result)
+        for result in results
+        if result.key.classifier != AVERAGE
+    }
     made = {result.run for result in found.values()}
+    found.update(averages(recipe, found))
     standing = []
     for row in recipe.rows:
         result = found.get(CellKey.of(row))
@@ -231,7 +240,59 @@ def recipe_coverage(recipe: Recipe, results: Iterable[Result]) -> list[Coverage]
     return standing
 
 
+def _of_today(recipe: Recipe, result: Result) -> Result:
+    """The result; a reduced one, with the reason, if its run is no longer one of the recipe."""
+    if any(run.name == result.run for run in recipe.runs):
+        return result
+    reason = f"run {result.run} follows a reading of the paper that its recipe no longer has"
+    return replace(
+        result,
+        preset=str(Preset.REDUCED),
+        reason="; ".join(filter(None, (result.reason, reason))),
+    )
+
+
+def averages(recipe: Recipe, found: Mapping[CellKey, Result]) -> dict[CellKey, Result]:
+    """The averages over the classifiers of a table, where every classifier has a result."""
+    rows = [CellKey.of(row) for row in recipe.rows]
+    means = {}
+    for key in rows:
+        if key.classifier != AVERAGE:
+            continue
+        others = [
+            row
+            for row in rows
+            if row.classifier != AVERAGE and replace(row, classifier=AVERAGE) == key
+        ]
+        results = [found[row] for row in others if row in found]
+        if not results or len(results) < len(others):
+            continue
+        exact = all(result.preset == Preset.PUBLISHED for result in results)
+        means[key] = Result(
+            key,
+            sum(result.ours for result in results) / len(results),
+            None,
+            min(result.draws for result in results),
+            " ".join(dict.fromkeys(result.run for result in results)),
+            str(Preset.PUBLISHED if exact else Preset.REDUCED),
+            _joined(result.reason for result in results),
+            _joined(result.notes for result in results),
+            f"mean of the {len(results)} classifiers above",
+            " ".join(dict.fromkeys(result.commit for result in results)),
+            0.0,
+        )
+    return means
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """The parts of several lists of remarks, each once."""
+    parts = (part for text in texts for part in text.split("; ") if part)
+    return "; ".join(dict.fromkeys(parts))
+
+
 def _missing(recipe: Recipe, row: Published, made: Collection[str]) -> Coverage:
+    if row.classifier == AVERAGE:
+        return Coverage(row, Status.NOT_RUN, NO_AVERAGE)
     for run in recipe.runs:
         if run.cells.select([row]):
             if run.name in made:

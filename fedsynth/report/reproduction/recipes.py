@@ -57,7 +57,7 @@ class Cells:
     values: Mapping[str, tuple[Any, ...]]
 
     @staticmethod
-    def parse(given: Any, place: str) -> Cells:
+    def parse(given: Any, place: str, keys: Sequence[str] = CELL_KEYS) -> Cells:
         """Read `{key: value or list of values}`.
 
         Raises:
@@ -66,8 +66,8 @@ class Cells:
         if not isinstance(given, Mapping):
             raise UserError(f"{place}: cells={given!r} must hold columns and values.")
         for key in given:
-            if key not in CELL_KEYS:
-                raise unknown("column of cells", key, CELL_KEYS)
+            if key not in keys:
+                raise unknown("column of cells", key, keys)
         return Cells({k: tuple(v) if isinstance(v, list) else (v,) for k, v in given.items()})
 
     def select(self, rows: Iterable[Published]) -> list[Published]:
@@ -96,7 +96,7 @@ class RecipeRun:
         name: The name, unique within the recipe.
         cells: The printed rows that it yields.
         words: Words of `fedsynth run` at the published setting; empty for an evaluation.
-        reduced: Further words of the reduced form.
+        reduced: Further words of the reduced form, of `fedsynth run` or `fedsynth evaluate`.
         why: What the reduced form changes, and why.
         of: `RECIPE/RUN` whose release is evaluated; empty for a run.
         evaluate: Words of `fedsynth evaluate`.
@@ -116,11 +116,12 @@ class RecipeRun:
     notes: str = ""
 
     def words_of(self, preset: Preset) -> tuple[str, ...]:
-        """The words of the command in one form; words of the reduced form replace earlier ones."""
+        """The words of the run or evaluation in one form; reduced words replace earlier ones."""
+        words = self.words or self.evaluate
         if preset == Preset.PUBLISHED:
-            return self.words
+            return words
         changed = {word.partition("=")[0] for word in self.reduced}
-        kept = (word for word in self.words if word.partition("=")[0] not in changed)
+        kept = (word for word in words if word.partition("=")[0] not in changed)
         return (*kept, *self.reduced)
 
 
@@ -161,6 +162,16 @@ class Recipe:
             if each.name == name:
                 return each
         raise unknown(f"run of {self.name}", name, [each.name for each in self.runs])
+
+    def base(self, run: RecipeRun) -> tuple[Recipe, RecipeRun]:
+        """The run whose release an evaluation reads, and its recipe."""
+        name, _, other = run.of.rpartition("/")
+        source = recipe(name) if name else self
+        return source, source.run(other)
+
+    def has_reduced_form(self, run: RecipeRun) -> bool:
+        """True if the run, or the run that it evaluates, has a reduced form."""
+        return bool(run.reduced or (run.of and self.base(run)[1].reduced))
 
 
 _RUN_KEYS = ("cells", "words", "reduced", "why", "of", "evaluate", "differs", "notes")

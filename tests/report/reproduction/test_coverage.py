@@ -71,6 +71,15 @@ def test_only_a_run_that_differs_in_nothing_is_published() -> None:
     assert status(few) == (Status.REDUCED, "7 images per class in place of 10")
 
 
+def test_a_result_of_a_run_that_the_recipe_no_longer_has_is_not_published() -> None:
+    former = [dataclasses.replace(each, run="real_mnist_of_before") for each in results()]
+    standing = {c.row: c for c in recipe_coverage(TABLE, former)}[ten_per_class()]
+    assert standing.status == Status.REDUCED
+    assert standing.reason == (
+        "run real_mnist_of_before follows a reading of the paper that its recipe no longer has"
+    )
+
+
 def test_a_reduced_result_never_replaces_a_published_one(tmp_path) -> None:
     published, reduced = results(), results(Preset.REDUCED)
     write_results(tmp_path, reduced)
@@ -125,3 +134,53 @@ def test_a_cell_that_its_run_did_not_yield_does_not_wait_for_it() -> None:
     assert reasons["xgboost"][0] == ""
     assert "xgboost is not installed" in reasons["xgboost"][1]
     assert reasons["random_forest"][1] == run.notes
+
+
+A1 = recipe("gs_wgan.tableA1")
+
+
+def of_all_classifiers(runs=("real_quick", "real_trees", "real_slow", "real_gbm", "real_svc")):
+    """A result of value .1, .2, ... for each classifier on real images."""
+    found = []
+    for name in runs:
+        run = A1.run(name)
+        for row in run.cells.select(A1.rows):
+            number = measured((len(found) + 1) / 10, classifier=row.classifier, protocol="G")
+            found += results_of(A1, run, Preset.PUBLISHED, [number], FACTS)
+    return found
+
+
+def average_of(found) -> Coverage:
+    (cell,) = (
+        cell
+        for cell in recipe_coverage(A1, found)
+        if (cell.row.classifier, cell.row.method) == ("average", "upper_bound")
+    )
+    return cell
+
+
+def test_an_average_is_that_of_the_rows_and_as_published_as_its_weakest() -> None:
+    found = of_all_classifiers()
+    assert len(found) == 13
+    cell = average_of(found)
+    assert cell.result is not None
+    assert cell.result.ours == pytest.approx(0.7)  # of .1 to 1.3
+    assert cell.status == Status.PUBLISHED
+    assert cell.reason == A1.run("real_quick").notes + "; " + (
+        "AdaBoost by SAMME in place of SAMME.R, which scikit-learn no longer has"
+    )
+    weaker = dataclasses.replace(found[3], preset=str(Preset.REDUCED), reason="on fewer images")
+    cell = average_of([*found[:3], weaker, *found[4:]])
+    assert cell.status == Status.REDUCED
+    assert cell.reason.startswith("on fewer images; ")
+
+
+def test_no_average_while_a_classifier_is_missing_and_none_from_a_run() -> None:
+    row = next(row for row in A1.rows if row.classifier == "average")
+    run = A1.run("real_quick")
+    every = dataclasses.replace(run, cells=dataclasses.replace(run.cells, values={}))
+    number = measured(0.9, classifier="average", protocol="G", epsilon=row.epsilon)
+    assert results_of(A1, every, Preset.PUBLISHED, [number], FACTS) == []
+    cell = average_of(of_all_classifiers()[1:])
+    assert cell.status == Status.NOT_RUN
+    assert cell.reason == "an average needs the numbers of all classifiers"

@@ -6,7 +6,7 @@ import csv
 
 from fedsynth.report.paper_comparison.matching import Measured
 from fedsynth.report.reproduction.coverage import results_of, table_folder, write_results
-from fedsynth.report.reproduction.page import COLUMNS, write_coverage, write_table
+from fedsynth.report.reproduction.page import COLUMNS, MISSES, write_coverage, write_table
 from fedsynth.report.reproduction.recipes import Preset, recipe
 
 TABLE = recipe("psg.table1b")
@@ -34,6 +34,12 @@ def test_a_miss_is_marked(tmp_path) -> None:
     fill(tmp_path, 0.80)
     text = write_table(tmp_path, TABLE).read_text()
     assert "-0.136 (farther than the printed spread and two points)" in text
+
+
+def test_experiments_on_misses_are_linked_where_there_are_any(tmp_path) -> None:
+    assert MISSES not in write_coverage(tmp_path).read_text()
+    (tmp_path / MISSES).write_text("# Why numbers differ")
+    assert f"[Why numbers differ]({MISSES})" in write_coverage(tmp_path).read_text()
 
 
 def test_all_cells_are_in_one_file(tmp_path) -> None:
