@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OVERRIDES ?=
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# One process more than the two processors that the tests are meant for: some wait for others.
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test lint format docs coverage bench clean
 

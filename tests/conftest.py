@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fakes
 import pytest
+import torch
 
 from fedsynth.api import launch
 from fedsynth.core import plugins
@@ -24,12 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # runs that the tests interrupt would not hear it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+torch.set_num_threads(1)  # as in a worker; the tests themselves run in several processes
+
 LONG = (
+    "test_node_networks.py",
     "test_two_nodes.py",
     "test_faults.py",
     "engine/ray/test_cluster.py",
     "cli/test_nodes.py",
-    "test_node_networks.py",
     "cli/test_nodes_guide.py",
     "cli/test_run.py",
     "experiment/test_method_audit.py",
@@ -41,6 +44,8 @@ LONG = (
     "test_extension.py",
     "api/test_python_guide.py",
     "cli/test_certificates_guide.py",
+    "cli/test_reports_guide.py",
+    "test_guides.py",
     "evaluation/test_train_classifier.py",
     "methods/test_contract_privacy.py",
     "engine/test_dropouts.py",

@@ -83,7 +83,7 @@ def test_the_commands_of_the_readme_are_understood(capsys):
 
 @pytest.mark.parametrize("page", ["docs/guides/plugins.md", "docs/guides/ray_cluster.md"])
 def test_the_commands_of_pages_on_other_machines_are_understood(page: str):
-    """Runs with plug-ins and on clusters are in test_extension.py and engine/ray."""
+    """Runs with plug-ins are in test_extension.py; test_two_nodes.py starts nodes by the guide."""
     lines = [
         shlex.split(line, comments=True) for _, text in fenced(page) for line in text.split("\n")
     ]
@@ -114,7 +114,7 @@ def program(page: str) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed(page: str, tmp_path: Path):
-    execute(["-c", program(page)], tmp_path)
+    execute(program(page), tmp_path)
     for name in PAGES[page]:
         assert (tmp_path / name).stat().st_size > 0, name
     if page == "docs/stories.md":

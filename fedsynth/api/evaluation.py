@@ -14,6 +14,7 @@ from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.evaluation.continual import stage_rows
 from fedsynth.experiment.config import ExperimentConfig, assemble
+from fedsynth.experiment.intermediate_sets import evaluate_intermediate_sets
 from fedsynth.experiment.real_records import measure_real_records
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
 from fedsynth.experiment.scenario_config import ScenarioConfig
@@ -24,6 +25,7 @@ EVALUATION_KEYS = tuple(field.name for field in dataclasses.fields(EvaluationCon
 WHICH = ("method", "epsilon", "seed")  # jobs of the run
 ENGINE = ("engine", "workers", "num_cpus", "num_gpus", "device", "address", "data_dir")
 STAGES = ("last", "all")
+SETS = ("final", "intermediate")
 DATA = ("data", "resize", "grey", "data_dir", "seed")  # keys of a released file
 
 
@@ -58,10 +60,27 @@ def other_evaluation(run: RunDirectory, overrides: Mapping[str, Any]) -> Experim
     return assemble([values, {**overrides, "out": str(run.path)}], None, about)
 
 
-def evaluate_run(run: RunDirectory, overrides: Mapping[str, Any], stages: str) -> Path:
-    """Evaluate the releases of a run; returns the metrics file of the results."""
+def evaluate_run(
+    run: RunDirectory, overrides: Mapping[str, Any], stages: str = "last", sets: str = "final"
+) -> Path:
+    """Evaluate the releases of a run.
+
+    Args:
+        run: The run.
+        overrides: Keys of the evaluation and of the engine.
+        stages: The `last` released stage of each job, or `all`.
+        sets: The `final` sets, or also the `intermediate` ones that were released beside them.
+
+    Returns:
+        The metrics file of the results, or for intermediate sets their CSV file.
+
+    Raises:
+        UserError: A key is unknown, or the run holds nothing of the kind.
+    """
     if stages not in STAGES:
         raise unknown("stages", stages, STAGES)
+    if sets not in SETS:
+        raise unknown("sets", sets, SETS)
     config = other_evaluation(run, overrides)
     experiment = experiment_in(config, run.path)
     quiet_flower()
@@ -70,7 +89,10 @@ def evaluate_run(run: RunDirectory, overrides: Mapping[str, Any], stages: str) -
         one_thread(),
         open_run_engine(experiment, run) as engine,
     ):
-        return Reevaluation(run, experiment, stages == "last").execute(engine)
+        reevaluation = Reevaluation(run, experiment, stages == "last")
+        if sets == "intermediate":
+            return evaluate_intermediate_sets(reevaluation, engine)
+        return reevaluation.execute(engine)
 
 
 def evaluate_real_records(

@@ -27,6 +27,7 @@ from fedsynth.experiment.run_device import require_device
 from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
 from fedsynth.experiment.scenario import ensure_data, missing_data
+from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.stage_extension import load_extensions
 from fedsynth.experiment.trackers import open_trackers
@@ -69,8 +70,8 @@ def start(
     Raises:
         UserError: The run cannot be planned, started or finished.
     """
-    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    config = _with_folder(config)
+    folder = Path(str(config.run.out))
     experiment = experiment_in(config, folder)
     check_affordable(experiment)
     _check_data(config)  # before anything is written
@@ -95,8 +96,8 @@ def propose(
     Raises:
         UserError: The run cannot be planned, or the directory is in use.
     """
-    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(folder)))
+    config = _with_folder(config)
+    folder = Path(str(config.run.out))
     experiment = experiment_in(config, folder)
     check_affordable(experiment)
     for text in warnings(experiment):
@@ -141,9 +142,40 @@ def load_started_config(folder: Path, overrides: Mapping[str, Any]) -> Experimen
                 f"{nearest(key, RESUMABLE)} Allowed: {', '.join(RESUMABLE)}."
             )
     overrides = with_plugins(overrides)
-    values = RunDirectory.read(folder).read_config()
+    values = _from_its_start(RunDirectory.read(folder).read_config(), folder)
     about = str(values.pop("about", ""))
+    if overrides.get("engine", EngineName.RAY) != EngineName.RAY:
+        values.pop("address", None)  # of the cluster on which the run was started
     return assemble([values, {**overrides, "out": str(folder)}], None, about)
+
+
+def _from_its_start(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The values of a run with paths that are also valid in another directory than its start's.
+
+    A relative `out` ends the path of the run, so what is before it is where the run was started."""
+    ours, out = folder.absolute().parts, Path(str(values.get("out") or folder)).parts
+    if ".." in ours + out or ours[-len(out) :] != out or len(out) == len(ours):
+        return values
+    start = Path(*ours[: -len(out)])
+    found = dict(values)
+    for key, prefix in (("data", PREFIX), ("data_dir", "")):
+        value = str(values.get(key) or "")
+        path = value.removeprefix(prefix)
+        if value.startswith(prefix) and path and (start / path).exists():
+            found[key] = f"{prefix}{start / path}"
+    return found
+
+
+def _with_folder(config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration with the run's folder; where that is not below the working directory, it
+    cannot tell later where the run was started, so that a relative path of data is replaced."""
+    folder = Path(config.run.out) if config.run.out else _fresh_folder(config)
+    scenario = config.scenario
+    if folder.is_absolute() or ".." in folder.parts:
+        data, data_dir = _absolute_paths(scenario)
+        scenario = dataclasses.replace(scenario, data=data, data_dir=data_dir)
+    run = dataclasses.replace(config.run, out=str(folder))
+    return dataclasses.replace(config, run=run, scenario=scenario)
 
 
 @contextmanager
@@ -186,15 +218,20 @@ def open_run_engine(
 
 def experiment_in(config: ExperimentConfig, folder: Path) -> Experiment:
     """The jobs of a run, with absolute paths: workers have working directories of their own."""
-    scenario = config.scenario
+    data, folders = _absolute_paths(config.scenario)
+    scenario = dataclasses.replace(config.scenario, data=data, data_dir=folders)
+    absolute = dataclasses.replace(config, scenario=scenario)
+    return dataclasses.replace(Experiment.of(absolute, folder.absolute()), config=config)
+
+
+def _absolute_paths(scenario: ScenarioConfig) -> tuple[str, str | None]:
+    """The data and the folder of data sets, as absolute paths where they are paths."""
     data, folders = scenario.data, scenario.data_dir
     if data.startswith(PREFIX):
         data = f"{PREFIX}{Path(data.removeprefix(PREFIX)).expanduser().absolute()}"
     if folders is not None:
         folders = str(Path(folders).expanduser().absolute())
-    scenario = dataclasses.replace(scenario, data=data, data_dir=folders)
-    absolute = dataclasses.replace(config, scenario=scenario)
-    return dataclasses.replace(Experiment.of(absolute, folder.absolute()), config=config)
+    return data, folders
 
 
 def _check_data(config: ExperimentConfig) -> None:

@@ -1,7 +1,8 @@
 """Evaluate what was released by another protocol or other classifiers: no noise, no budget.
 
 `fedsynth evaluate RUN` trains classifiers on the releases of a run and writes their results below
-it; `fedsynth evaluate RUN real=100,1000` trains them on so many real records, as a reference that
+it; with `sets=intermediate` also on the sets that were released on the way, as epsilon grew;
+`fedsynth evaluate RUN real=100,1000` trains them on so many real records, as a reference that
 is not private; `fedsynth evaluate FILE.npz data=NAME` prints the results of one released file.
 """
 
@@ -23,11 +24,14 @@ from fedsynth.api.evaluation import (
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.text import epsilon_text, markdown_table
 from fedsynth.experiment.config import parse_overrides
+from fedsynth.experiment.intermediate_sets import CURVE, read_curve
 from fedsynth.experiment.real_records import PREFIX
 from fedsynth.report.summary import frame
 from fedsynth.storage.metrics import MetricsFile
 from fedsynth.storage.run_directory import RunDirectory
 
+OWN_KEYS = ("stages", "sets", "real")  # of this command, beside those of an evaluation
+CURVE_COLUMNS = ("method", "ε", "seed", "steps", "ε PLD by then", "classifier", "accuracy")
 COLUMNS = ("method", "ε", "seed", "stage", "protocol and classifier", "accuracy")
 
 
@@ -55,6 +59,25 @@ def results_table(metrics: Path) -> str:
                 f"{row.value:.4f}",
             ]
             for row in named.itertuples()
+        ],
+    )
+
+
+def curve_table(path: Path) -> str:
+    """The accuracies of intermediate sets as a Markdown table."""
+    return markdown_table(
+        CURVE_COLUMNS,
+        [
+            [
+                f"`{row.method}`",
+                epsilon_text(row.epsilon),
+                str(row.seed),
+                f"{row.steps:,}",
+                epsilon_text(row.epsilon_pld),
+                row.classifier,
+                f"{row.accuracy:.4f} ± {row.deviation:.4f}",
+            ]
+            for row in read_curve(path)
         ],
     )
 
@@ -90,10 +113,9 @@ def release_table(path: Path, overrides: Mapping[str, Any]) -> str:
 
 def _evaluate(words: Sequence[str]) -> None:
     place, *rest = words
-    stages = [word.partition("=")[2] for word in rest if word.startswith("stages=")]
-    rest = [word for word in rest if not word.startswith("stages=")]
-    counts = [word.partition("=")[2] for word in rest if word.startswith("real=")]
-    rest = [word for word in rest if not word.startswith("real=")]
+    own = {key: [w.partition("=")[2] for w in rest if w.startswith(f"{key}=")] for key in OWN_KEYS}
+    counts = own.pop("real")
+    rest = [word for word in rest if word.partition("=")[0] not in OWN_KEYS]
     overrides = parse_overrides(evaluation_words(rest))
     if counts:
         metrics = evaluate_real_records(RunDirectory.read(place), _numbers(counts[-1]), overrides)
@@ -106,8 +128,9 @@ def _evaluate(words: Sequence[str]) -> None:
     if Path(place).is_file():
         print(release_table(Path(place), overrides))
         return
-    metrics = evaluate_run(RunDirectory.read(place), overrides, stages[-1] if stages else "last")
-    print(results_table(metrics))
+    last = {key: values[-1] for key, values in own.items() if values}
+    metrics = evaluate_run(RunDirectory.read(place), overrides, **last)
+    print(curve_table(metrics) if metrics.name == CURVE else results_table(metrics))
     print(f"\nnumbers: {metrics}")
 
 

@@ -202,10 +202,12 @@ def evaluate(words: Words) -> None:
 
     \b
     fedsynth evaluate RUN [protocol=P] [classifier=mlp,lenet] [stages=all] [KEY=VALUE ...]
+    fedsynth evaluate RUN sets=intermediate [KEY=VALUE ...]
     fedsynth evaluate RUN real=100,1000 [KEY=VALUE ...]
     fedsynth evaluate FILE.npz data=NAME [protocol=P] [KEY=VALUE ...]
 
-    Trains classifiers on what was released: no noise is drawn and no budget is spent. With real=,
+    Trains classifiers on what was released: no noise is drawn and no budget is spent. With sets=,
+    also on the sets that METHOD.intermediate=N released on the way, as epsilon grew. With real=,
     on so many real records: a reference that is not private, by which the report says how many
     real records a release is worth.
     """

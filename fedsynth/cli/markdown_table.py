@@ -17,14 +17,17 @@ from fedsynth.storage.run_directory import RunDirectory
 def results_table(rows: Sequence[SummaryRow]) -> str:
     """One row per method and budget: accuracy after each stage and cost, with a note on ±."""
     stages = stages_of(rows)
-    head = ["method", "budget ε", *(f"stage {s}" for s in stages), "forgetting", "ε PLD", "ε RDP"]
+    one = len(stages) == 1
+    measured = ["accuracy"] if one else [*(f"stage {s}" for s in stages), "forgetting"]
+    head = ["method", "budget ε", *measured, "ε PLD", "ε RDP"]
     lines = []
     for row in rows:
         name = row.method if row.private else f"{row.method} (not private)"
         cells = [str(row.accuracy.get(stage, MISSING)) for stage in stages]
-        lost = MISSING if row.forgetting is None else str(row.forgetting)
+        if not one:
+            cells.append(MISSING if row.forgetting is None else str(row.forgetting))
         spent = [epsilon_text(row.epsilon_pld), epsilon_text(row.epsilon_rdp)]
-        lines.append([name, epsilon_text(row.epsilon), *cells, lost, *spent])
+        lines.append([name, epsilon_text(row.epsilon), *cells, *spent])
     return f"{markdown_table(head, lines)}\n\n{table_note(rows)}."
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dp_accounting import DpEvent
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan, View
 from fedsynth.core.text import bytes_text
@@ -23,6 +26,30 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def plan_of_width(jobs: Sequence[Job], title: str, width: int) -> RenderableType:
+    """The plan table, or where it does not fit, the same as lines below each other."""
+    table = plan_table(jobs, title)
+    needed = Measurement.get(wide := Console(width=10_000), wide.options, table).maximum
+    if needed <= width:
+        return table
+    lines = [Text(title, style="bold")]
+    for job in jobs:
+        for cells in _job_rows(job):
+            lines += _lines(dict(zip(COLUMNS, cells, strict=True)))
+    return Group(*lines, Text(""), Text(_caption(jobs)))
+
+
+def _lines(cell: Mapping[str, str]) -> list[Text]:
+    """A row of the table as lines of less than 50 characters, unless a view has a long name."""
+    head = f"{cell['method']}  ε {cell['budget']}  stage {cell['stage']}  party {cell['party']}"
+    texts = [
+        f"{cell['records']} records, {cell['steps']} steps, q {cell['q']}, noise {cell['noise']}",
+        f"{cell['view']}: ε PLD {cell['ε PLD']}, RDP {cell['ε RDP']}, paper {cell['ε paper']}",
+        f"up {cell['up']}, down {cell['down']}, time {cell['time']}",
+    ]
+    return [Text(head, style="bold"), *(Text(f"  {text}") for text in texts)]
+
+
 def plan_table(jobs: Sequence[Job], title: str) -> Table:
     """One row per method, budget, party and view: rates, noise, epsilons, bytes, core time.
 
@@ -33,12 +60,18 @@ def plan_table(jobs: Sequence[Job], title: str) -> Table:
         left = name in ("method", "view")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for job in jobs:
-        for plan in job.plans:
-            for shares in _rows(plan):
-                for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
-                    table.add_row(*_cells(job, plan, shares, view, event))
+        for cells in _job_rows(job):
+            table.add_row(*cells)
         table.add_section()
     return table
+
+
+def _job_rows(job: Job) -> Iterator[list[str]]:
+    """The cells of each row of a job."""
+    for plan in job.plans:
+        for shares in _rows(plan):
+            for view, event in (shares[0].views or {SERVER_VIEW: shares[0].event}).items():
+                yield _cells(job, plan, shares, view, event)
 
 
 def _rows(plan: Plan) -> list[list[PartyPlan]]:

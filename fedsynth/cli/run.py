@@ -161,7 +161,7 @@ def print_plan(config: ExperimentConfig) -> None:
     """Print what the run would do and cost. Reads no data."""
     from rich.console import Console
 
-    from fedsynth.cli.plan_table import plan_table
+    from fedsynth.cli.plan_table import plan_of_width
     from fedsynth.experiment.affordability import check_affordable
     from fedsynth.experiment.experiment import Experiment
     from fedsynth.experiment.scenario_config import dataset_info
@@ -175,7 +175,8 @@ def print_plan(config: ExperimentConfig) -> None:
     console = Console(width=None if terminal else 170)
     seeds = f", times {len(config.run.seed)} seeds" if len(config.run.seed) > 1 else ""
     check_affordable(experiment)
-    console.print(plan_table(jobs, f"{config.run.scenario}, preset {config.run.preset}{seeds}"))
+    title = f"{config.run.scenario}, preset {config.run.preset}{seeds}"
+    console.print(plan_of_width(jobs, title, console.width))
     console.print(
         f"delta={config.run.delta:g}, unit {jobs[0].budget.unit}, relation "
         f"{jobs[0].budget.relation}; noise calibrated to {config.run.accounting}. "

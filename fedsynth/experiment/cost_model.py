@@ -44,6 +44,7 @@ from fedsynth.experiment.job import Job
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, draw_inputs, new_generator
 from fedsynth.methods.psg.gradient_matching import MatchedImages, MatchingConfig
 from fedsynth.methods.without_noise import with_its_noise
+from fedsynth.nn import optimizers
 from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.nn.compute_dtype import ComputeDtype, autocast, compute_type
@@ -148,7 +149,7 @@ def _gan_work(
     if kind == "critic":
         with default_seed("probe"):
             critic = ProjectionCritic(width, data.classes, data.shape)
-        adam = torch.optim.Adam(critic.parameters(), 1e-4)
+        adam = optimizers.Adam(critic.parameters(), 1e-4)
 
         def train() -> None:
             with autocast(dtype):

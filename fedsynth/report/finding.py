@@ -18,6 +18,7 @@ from fedsynth.methods.registry import WITHOUT_NOISE
 from fedsynth.report.class_accuracies import class_accuracies, records_per_class
 from fedsynth.report.estimates import FinalResult, percent
 from fedsynth.report.report_data import ReportData
+from fedsynth.report.worth import worth
 
 UPPER_BOUND = "upper_bound"  # the reference that trains on all raw records
 MAX_BUDGETS = 4  # explained one by one
@@ -68,6 +69,27 @@ def _first(best: FinalResult, data: ReportData, stages: int) -> str:
         f"let{s} a receiver reach {best.accuracy.text} accuracy on the test data, "
         f"with {best.method}."
     )
+
+
+def worth_sentence(results: Sequence[FinalResult], curve: Mapping[int, float]) -> list[str]:
+    """The worth of the best private result at each budget in real records; empty if accuracies
+    with some of the real records were not measured.
+
+    Args:
+        results: The results after the last stage.
+        curve: Accuracy by the number of real records.
+    """
+    budgets = sorted({result.epsilon for result in results if result.private})
+    if not curve or not budgets:
+        return []
+    parts = []
+    for epsilon in budgets[:MAX_BUDGETS]:
+        group = [result for result in results if result.epsilon == epsilon]
+        best = max(group, key=lambda result: result.accuracy.mean)
+        value = worth(best.accuracy.mean, curve)
+        records = "record" if value.records == 1 else "records"
+        parts.append(f"{value.text} real {records} at ε = {epsilon_text(epsilon)} ({best.method})")
+    return [f"Judged by this accuracy, the best private release is worth {', '.join(parts)}."]
 
 
 def smallest_class(

@@ -216,16 +216,20 @@ def rich_table(rows: Sequence[SummaryRow], title: str = "", width: int = 120) ->
 def _terminal_table(rows: Sequence[SummaryRow], title: str, *, full: bool) -> Table:
     stages = stages_of(rows)
     measures = ("mean", "forget", "ε PLD", "ε RDP", "ε paper", "release")
-    columns = measures if full else ("forget", "ε PLD")
+    columns: Sequence[str] = measures if full else ("forget", "ε PLD")
+    heads, accuracy = [f"stage\n{stage}" for stage in stages], "accuracy after each stage"
+    if len(stages) == 1:  # nothing to average, and nothing to forget
+        columns = tuple(name for name in columns if name not in measures[:2])
+        heads, accuracy = ["accuracy"], "accuracy on the test data"
     table = Table(
         title=Text(title) if title else None,
-        caption=f"accuracy after each stage; {table_note(rows)}",
+        caption=f"{accuracy}; {table_note(rows)}",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         header_style="bold",
     )
     table.add_column("method", no_wrap=True)
-    for name in ("ε", *(f"stage\n{stage}" for stage in stages), *columns):
+    for name in ("ε", *heads, *columns):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [str(cell).replace(" ± ", "\n±") for cell in _cells(row, stages)]

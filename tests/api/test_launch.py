@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -34,6 +35,14 @@ def test_a_run_goes_on_as_it_was_started(started):
     assert list(found.run.seed) == [3]
     assert found.run.out == str(started)
     assert found.scenario == config().scenario
+
+
+def test_a_run_of_a_cluster_goes_on_without_it(started):
+    values = config("engine=ray", "address=lost:6379").as_dict()
+    (started / CONFIG).write_text(yaml.safe_dump(values))
+    assert launch.load_started_config(started, {}).run.address == "lost:6379"
+    found = launch.load_started_config(started, {"engine": "inprocess"}).run
+    assert (found.engine, found.address) == ("inprocess", None)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,26 @@ def test_workers_are_told_absolute_paths_and_the_configuration_stays(tmp_path, m
     assert {job.scenario.data_dir for job in experiment.jobs} == {str(tmp_path / "images")}
     assert {job.out for job in experiment.jobs} == {str(tmp_path / "run")}
     assert experiment.config is relative
+
+
+@pytest.mark.parametrize("out", ["runs/one", "ABSOLUTE", "../beside"])
+def test_relative_data_are_found_from_another_directory(tmp_path, monkeypatch, out):
+    """By a report or --resume, wherever the run lies; the folder that was given stays one."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    images, labels = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 2
+    np.savez("own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    out = out.replace("ABSOLUTE", str(tmp_path / "elsewhere"))
+    words = ["scenario=split_mnist", "data=file:own.npz", "parties=2", "partition=iid"]
+    words += ["options={}", "stages=together", "method=psg", "epsilon=1", "accounting=rdp"]
+    own = resolve(parse_overrides([*words, "delta=1e-3", f"out={out}"]))
+    run, experiment = launch.propose(own, [], note=print)
+    folder = run.path.absolute()
+    monkeypatch.chdir(tmp_path)
+    again = launch.experiment_in(launch.load_started_config(folder, {}), folder)
+    assert again.jobs[0].scenario.data == f"file:{home / 'own.npz'}"
+    assert [job.key for job in again.jobs] == [job.key for job in experiment.jobs]
 
 
 def test_no_folder_is_taken_twice(tmp_path, monkeypatch):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from guides import ROOT, execute
-from notebooks import code_cells
+from guides import ROOT
+from notebooks import code_cells, outputs, source
 
 FOLDER = ROOT / "docs/notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -26,12 +28,13 @@ def words(output: dict) -> str:
 
 @pytest.fixture(scope="module")
 def displayed(tmp_path_factory) -> dict[str, list]:
-    """The outputs of all notebooks, run in one process."""
-    program = str(ROOT / "tests/support/notebooks.py")
-    names = [str(path) for path in NOTEBOOKS]
-    printed = execute([program, "--print", *names], tmp_path_factory.mktemp("notebooks"))
-    lines = [json.loads(line) for line in printed.splitlines()]
-    return dict(zip((path.name for path in NOTEBOOKS), lines, strict=True))
+    """The outputs of all notebooks, each run in a folder of its own."""
+    found = {}
+    with mock.patch.dict(os.environ, COLUMNS="100"):
+        for path in NOTEBOOKS:
+            with contextlib.chdir(tmp_path_factory.mktemp(path.stem)):
+                found[path.name] = list(outputs([source(cell) for cell in code_cells(path)]))
+    return found
 
 
 def test_there_are_two():

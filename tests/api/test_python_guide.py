@@ -25,7 +25,7 @@ assert set(ill) <= {0, 1}
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     found = blocks("docs/guides/python_api.md", "python")
     assert len(found) == 6
-    execute(["-c", "\n".join(found) + CHECKS], tmp_path)
+    execute("\n".join(found) + CHECKS, tmp_path)
 
 
 @pytest.mark.timeout(300)
@@ -39,4 +39,4 @@ def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
         "import numpy as np\nX = np.zeros((400, 28, 28), np.uint8)\ny = np.repeat([0, 1], 200)"
     )
     program = program.replace('"sketch_teach"', '"ldpdc"').replace("1000", "5")
-    execute(["-c", f"{records}\n{program}"], tmp_path)
+    execute(f"{records}\n{program}", tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from guides import blocks, execute
+from guides import blocks, commands, execute
 
 from fedsynth.privacy.certificate import check
 
@@ -14,12 +14,9 @@ GUIDE = "docs/guides/certificates.md"
 
 @pytest.mark.timeout(300)
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
-    commands = [line.split() for block in blocks(GUIDE, "bash") for line in block.splitlines()]
-    assert len(commands) == 4
-    assert all(command[0] == "fedsynth" for command in commands)
-    run, release, folder, whole = ([*("-m", "fedsynth"), *words[1:]] for words in commands)
-    execute(run, tmp_path)
-    shown = execute(release, tmp_path)
+    run, release, folder, whole = blocks(GUIDE, "bash")
+    commands(run, tmp_path)
+    shown = commands(release, tmp_path)
     (promised,) = blocks(GUIDE, "text")
     for line in promised.splitlines():
         assert line in shown
@@ -29,7 +26,7 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
         for signer in check(path).signers
     ]
     (tmp_path / "keys.txt").write_text("".join(keys))
-    assert "not established" not in execute(folder, tmp_path)
-    assert "every epsilon of metrics.csv holds" in execute(whole, tmp_path)
+    assert "not established" not in commands(folder, tmp_path)
+    assert "every epsilon of metrics.csv holds" in commands(whole, tmp_path)
     (program,) = blocks(GUIDE, "python")
-    execute(["-c", program], tmp_path)
+    execute(program, tmp_path)

@@ -25,6 +25,14 @@ def test_every_line_has_the_columns_of_the_head():
     assert len(body) == 2
 
 
+def test_one_stage_has_no_column_of_forgetting():
+    (row,) = summarise(frame([Metric("psg", 1.0, 0, 1, "accuracy", 0.5)]))
+    head, rule, line = results_table([row]).split("\n\n")[0].splitlines()
+    assert head == "| method | budget ε | accuracy | ε PLD | ε RDP |"
+    assert line.count("|") == rule.count("|") == head.count("|")
+    assert "forgetting" in results_table(rows())
+
+
 def test_references_are_marked_and_the_spread_is_explained():
     text = results_table(rows())
     assert "upper_bound (not private) | ∞" in text

@@ -17,7 +17,7 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     write_table, write_saved = blocks(GUIDE, "python")
     (schema,) = blocks(GUIDE, "yaml")
     template, run, saved, flower = blocks(GUIDE, "bash")
-    execute(["-c", f"{write_table}\n{write_saved}"], tmp_path)
+    execute(f"{write_table}\n{write_saved}", tmp_path)
     assert "Looked at: the header" in commands(template, tmp_path)
     place = tmp_path / "visits.schema.yaml"
     assert list(yaml.safe_load(place.read_text())["columns"]) == list(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tiny_runs import tiny_job
 
-from fedsynth.cli.plan_table import COLUMNS, plan_table
+from fedsynth.cli.plan_table import COLUMNS, plan_of_width, plan_table
 from fedsynth.evaluation.config import EvaluationConfig
 from fedsynth.experiment import cost_model
 from fedsynth.experiment.job import Job
@@ -47,6 +47,29 @@ def test_many_equal_parties_share_a_row(tmp_path) -> None:
     scenario = dataclasses.replace(job.scenario, parties=40, partition="iid", options=None)
     text = table_text([dataclasses.replace(job, scenario=scenario)])
     assert text.count("│ ldpdc ") < 10
+
+
+def test_fifty_columns_have_every_value_and_cut_none(tmp_path) -> None:
+    """The table does not fit: its rows are lines below each other."""
+    job = tiny_job("ldpdc", tmp_path)
+    console = Console(width=50, file=io.StringIO())
+    console.print(plan_of_width([job], "a [red]title", 50))
+    text = console.file.getvalue()
+    assert "a [red]title" in text
+    assert "…" not in text
+    assert "│" not in text
+    assert max(map(len, text.splitlines())) <= 50
+    (share,) = job.plan(0).parties
+    for words in (
+        "ldpdc  ε 10  stage 1  party 0",
+        f"{share.records} records, {share.steps} steps, q {share.sampling_rate:.5f}, noise",
+        f"server: ε PLD {job.epsilon(share.event, 'pld'):.4g}, RDP ",
+        "time 1.0 s",
+    ):
+        assert words in text
+    wide = Console(width=500, file=io.StringIO())
+    wide.print(plan_of_width([job], "t", 500))
+    assert wide.file.getvalue() == table_text([job])
 
 
 def test_the_caption_adds_up_releases_evaluation_and_baselines(tmp_path) -> None:

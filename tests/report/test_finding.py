@@ -19,6 +19,7 @@ from fedsynth.report.finding import (
     smallest_class,
     uncertainties,
     view_words,
+    worth_sentence,
 )
 from fedsynth.report.report_data import ReportData
 from fedsynth.report.summary import frame
@@ -65,6 +66,19 @@ def test_several_budgets_and_other_references() -> None:
     ]
     better = replace(noiseless, accuracy=Estimate(0.99, 1))
     assert "upper_bound" in finding_sentences([PSG, better, BOUND], data(), 5)[-1]
+
+
+def test_the_worth_of_the_best_release_at_each_budget() -> None:
+    curve = {10: 0.5, 100: 0.7, 1000: 0.9}
+    more = replace(PSG, epsilon=10.0, accuracy=Estimate(0.95, 1))
+    weak = replace(DP_SGD, epsilon=0.1, accuracy=Estimate(0.4, 1))
+    assert worth_sentence([weak, PSG, DP_SGD, more, BOUND], curve) == [
+        "Judged by this accuracy, the best private release is worth fewer than 10 real records at "
+        "ε = 0.1 (dp_sgd), about 720 real records at ε = 1 (psg), at least 1,000 real records at "
+        "ε = 10 (psg)."
+    ]
+    assert worth_sentence([PSG], {}) == []
+    assert worth_sentence([BOUND], curve) == []
 
 
 def test_references_only_and_nothing_at_all() -> None:

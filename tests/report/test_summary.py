@@ -106,6 +106,17 @@ def test_the_terminal_table_cuts_no_number(width: int) -> None:
     assert ("release" in text) == (width >= 120)
 
 
+def test_one_stage_has_no_mean_and_no_forgetting() -> None:
+    metrics = [Metric("psg", 10.0, 0, 1, "accuracy", 0.9), *three_seeds()]
+    one = [m for m in metrics if m.stage == 1]
+    for width in (50, 120):
+        text = shown(summarise(frame(one)), width)
+        assert ["method", "ε", "accuracy", "ε", "PLD"] in [x.split()[:5] for x in text.splitlines()]
+        assert "0.8" in text
+        assert not {"mean", "forget", "stage"} & set(text.split())
+    assert {"mean", "forget"} <= set(shown(summarise(frame(metrics)), 120).split())
+
+
 def test_nothing_measured_is_an_empty_table_and_no_error() -> None:
     rows = summarise(frame([]))
     assert rows == []

@@ -421,6 +421,8 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "Bring it back with its disk",
         "The file of a plug-in must",
         "If the first machine is lost",
+        "`fedsynth resume RUN` goes on",
+        "Measurements with 10,000 parties",
     ),
     "docs/guides/real_nodes.md": (
         "Machine A (",

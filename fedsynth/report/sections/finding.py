@@ -10,9 +10,11 @@ from fedsynth.report.finding import (
     privacy_sentences,
     smallest_class,
     uncertainties,
+    worth_sentence,
 )
 from fedsynth.report.summary import stages_of
 from fedsynth.report.surprises import surprises
+from fedsynth.report.worth import real_records_curve
 from fedsynth.storage.run_directory import FAILED, LOG, SERVER, RunDirectory
 
 MAX_NAMED = 6  # failed jobs
@@ -25,6 +27,7 @@ def finding_section(context: ReportContext) -> Section:
     content = {
         "finding": [
             *finding_sentences(results, data, len(stages_of(context.rows))),
+            *worth_sentence(results, real_records_curve(context.run)),
             *smallest_class(results, context.metrics, data),
         ],
         "failed": _failed(context.run),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from report_pages import Page, context, finished
 
 from fedsynth import __version__
+from fedsynth.experiment.real_records import METHOD, real_records_file
 from fedsynth.report.page import write_report
 from fedsynth.report.rendering import render_section
 from fedsynth.report.sections.finding import finding_section
+from fedsynth.storage.metrics import Metric, MetricsFile
 from fedsynth.storage.run_directory import FAILED, LOG, RunDirectory
 
 
@@ -34,6 +37,18 @@ def test_date_and_version_are_those_of_the_run(tmp_path: Path) -> None:
     assert "Run started on 2031-02-03, fedsynth" in words(run)
     run.write_text(LOG, "")
     assert "Run started" not in words(run)
+
+
+def test_the_worth_in_real_records_is_said_where_it_was_measured(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    assert "is worth" not in words(run)
+    (run.path / "evaluations").mkdir()
+    curve = {10: 0.01, 100: 0.02}
+    MetricsFile(real_records_file(run)).add(
+        Metric(METHOD, math.inf, 0, 1, f"accuracy_with_{count}", value)
+        for count, value in curve.items()
+    )
+    assert "the best private release is worth at least 100 real records at ε = 1 " in words(run)
 
 
 def test_jobs_that_failed_are_named(tmp_path: Path) -> None:
