@@ -8,6 +8,7 @@ an interruption. Several recipes may be run at the same time, each by a command 
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 import sys
 import time
@@ -46,6 +47,7 @@ from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
 ENGINE_KEYS = ("engine", "workers")  # of the runs; no number depends on them
 KEYS = ("cells", "preset", "out", "runs", *ENGINE_KEYS)
 FLAGS = ("--list", "--plan", "--coverage")
+_ROUNDING = 0.01  # of a printed epsilon or noise multiplier
 USAGE = """\
 Usage: fedsynth reproduce RECIPE [cells=RUN,RUN] [preset=published|reduced] [--plan]
        fedsynth reproduce --list
@@ -118,8 +120,10 @@ class Reproduction:
 
     def _collect(self, run: RecipeRun) -> None:
         """Write the numbers of a run beside the printed ones."""
+        printed_epsilon = run.printed_epsilon
         if run.of:
             base, other = self._base(run)
+            printed_epsilon = printed_epsilon or other.printed_epsilon
             source = RunDirectory.read(base.directory(other))
             words = run.words_of(self.preset)
             numbers = _evaluated(source, words)
@@ -132,7 +136,11 @@ class Reproduction:
             numbers = measured_numbers(source.metrics(), source.read_config())
             numbers = [dataclasses.replace(each, spc=_images(run) or each.spc) for each in numbers]
             command = "fedsynth run " + shlex.join(run.words_of(self.preset))
-        numbers += _epsilons(source)
+        counted = _epsilons(source)
+        if printed_epsilon is not None:
+            _check_count(run.name, printed_epsilon, counted)
+            numbers = [dataclasses.replace(each, epsilon=printed_epsilon) for each in numbers]
+        numbers += counted
         config, environment = source.read_config(), source.read_environment()
         facts: Mapping[str, Any] = {
             "draws": len(config.get("seed") or [0]),
@@ -159,6 +167,16 @@ def _epsilons(run: RunDirectory) -> list[Measured]:
         for row in run.metrics()
         if row.metric == "epsilon_paper"
     ]
+
+
+def _check_count(name: str, printed: float, counted: Sequence[Measured]) -> None:
+    """Refuse numbers of a run that cost more, by the paper's count, than the printed epsilon."""
+    most = max((each.value for each in counted), default=math.inf)
+    if not most <= printed * (1 + _ROUNDING):
+        raise UserError(
+            f"run {name}: by the paper's count it costs epsilon {most:g}, more than the printed "
+            f"{printed:g}."
+        )
 
 
 def _images(run: RecipeRun) -> float | None:

@@ -103,6 +103,8 @@ class RecipeRun:
         differs: What differs from the published setting in every form, so that no cell of this
             run counts as published.
         notes: Remarks on every form that leave the setting the published one.
+        printed_epsilon: The epsilon of the printed rows, by the paper's count, if the budget of the
+            run follows another one; None: both are the same.
     """
 
     name: str
@@ -114,6 +116,7 @@ class RecipeRun:
     evaluate: tuple[str, ...] = ()
     differs: str = ""
     notes: str = ""
+    printed_epsilon: float | None = None
 
     def words_of(self, preset: Preset) -> tuple[str, ...]:
         """The words of the run or evaluation in one form; reduced words replace earlier ones."""
@@ -174,7 +177,10 @@ class Recipe:
         return bool(run.reduced or (run.of and self.base(run)[1].reduced))
 
 
-_RUN_KEYS = ("cells", "words", "reduced", "why", "of", "evaluate", "differs", "notes")
+_RUN_KEYS = (
+    *("cells", "words", "reduced", "why", "of", "evaluate", "differs", "notes"),
+    "printed_epsilon",
+)
 _KEYS = ("source", "table", "title", "runs", "left_out")
 
 
@@ -227,6 +233,7 @@ def _run(name: str, given: Mapping[str, Any], place: str) -> RecipeRun:
         _words(given.get("evaluate")),
         str(given.get("differs", "")),
         str(given.get("notes", "")),
+        None if given.get("printed_epsilon") is None else float(given["printed_epsilon"]),
     )
 
 
