@@ -12,6 +12,7 @@ from fedsynth.api.evaluation import other_evaluation
 from fedsynth.cli import reproduce
 from fedsynth.cli.evaluate import evaluation_words
 from fedsynth.cli.reproduce import Reproduction, main
+from fedsynth.core.errors import UserError
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.reevaluation import Reevaluation
@@ -121,6 +122,37 @@ def test_a_reduced_evaluation_reads_the_published_release_if_that_has_no_reduced
     (found,) = read_results(table_folder(work.out, work.recipe))
     assert found.reason == "classifiers see 400,000 images in batches of 16"
     assert (found.preset, found.key.spc) == ("reduced", "6000")
+
+
+class GSWGAN(Commands):
+    """A run of GS-WGAN that costs so much by the paper's count."""
+
+    def __init__(self, counted: float) -> None:
+        super().__init__()
+        self.counted = counted
+
+    def __call__(self, words: Sequence[str]) -> int:
+        super().__call__(words)
+        (out,) = (word.removeprefix("out=") for word in words if word.startswith("out="))
+        job = ("gs_wgan", 380.0, 0, 1)
+        RunDirectory(Path(out)).add_metrics(
+            [(*job, "accuracy_G_cnn", 0.6), (*job, "epsilon_paper", self.counted)]
+        )
+        return 0
+
+
+def test_numbers_stand_at_the_epsilon_that_the_paper_counts(tmp_path: Path) -> None:
+    work = reproduction(tmp_path, "gs_wgan.tableA1")
+    assert work.execute([work.recipe.run("gs_wgan")], GSWGAN(10.05)) == []
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert (found.ours, found.key.epsilon, found.key.classifier) == (0.6, "10", "cnn")
+
+
+def test_a_run_that_costs_more_by_the_papers_count_stands_nowhere(tmp_path: Path) -> None:
+    work = reproduction(tmp_path, "gs_wgan.tableA1")
+    with pytest.raises(UserError, match="costs epsilon 12, more than the printed 10"):
+        work.execute([work.recipe.run("gs_wgan")], GSWGAN(12.0))
+    assert read_results(table_folder(work.out, work.recipe)) == []
 
 
 def test_a_reduced_form_leaves_out_evaluations_that_have_none() -> None:
