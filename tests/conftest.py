@@ -7,6 +7,7 @@ import platform
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fakes
 import pytest
@@ -15,8 +16,10 @@ import torch
 from fedsynth.api import launch
 from fedsynth.core import plugins
 from fedsynth.engine.base import Engine
+from fedsynth.experiment import server_session
 from fedsynth.experiment.flower_apps import open_job_engine
-from fedsynth.privacy import guard
+from fedsynth.privacy import guard, party_data
+from fedsynth.storage import checkpoint
 
 HERE = Path(__file__).parent
 
@@ -117,6 +120,17 @@ def no_broken_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mechanisms return what they would have added noise to."""
     monkeypatch.setattr(guard, "noised", lambda values, **_: [value.float() for value in values])
+
+
+@pytest.fixture
+def checkpoint_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoint after every round instead of every ten seconds."""
+
+    def rounds(*arguments: Any, **named: Any) -> Iterator[int]:
+        return checkpoint.rounds(*arguments, **named, every_seconds=0)
+
+    monkeypatch.setattr(server_session, "rounds", rounds)
+    monkeypatch.setattr(party_data, "rounds", rounds)
 
 
 @pytest.fixture(scope="session")

@@ -15,17 +15,17 @@ from concurrent.futures import Future
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
-from dp_accounting import DpEvent, SelfComposedDpEvent
+from dp_accounting import DpEvent
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.outcomes import SyntheticSet
-from fedsynth.core.plan import SERVER_VIEW, PartyPlan
+from fedsynth.core.plan import SERVER_VIEW, PartyPlan, Plan
 from fedsynth.engine.base import Engine
 from fedsynth.evaluation.types import EvalResult
 from fedsynth.experiment.evaluate import evaluate_classifier, number_of_classifiers
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.reevaluation import Reevaluation, stored_or_started
-from fedsynth.privacy.accounting.events import disclosed, repeated
+from fedsynth.privacy.accounting.events import disclosed
 from fedsynth.storage.files import write_file
 
 CURVE = "intermediate.csv"
@@ -46,15 +46,19 @@ class IntermediateAccuracy:
     deviation: float  # over repetitions
 
 
-def event_after(share: PartyPlan, steps: int) -> DpEvent:
-    """The privacy event of a party's first steps; the whole event if it is not one of equal
-    steps."""
+def all_steps(plan: Plan) -> int:
+    """The number of private steps of a stage: rounds of a conversation, or steps within a party."""
+    return plan.rounds if plan.rounds > 1 else max(share.steps for share in plan.parties)
+
+
+def event_after(job: Job, share: PartyPlan, steps: int) -> DpEvent:
+    """The privacy event of a party's first steps, in a job of one stage."""
+    plan = job.plan(0)
     if share.views.get(SERVER_VIEW) == disclosed():
         return disclosed()
-    event = share.event
-    if isinstance(event, SelfComposedDpEvent) and steps < event.count == share.steps:
-        return repeated(event.event, steps)
-    return event
+    if steps >= all_steps(plan):
+        return share.event
+    return job.method_impl.event_after(job.config, plan, share, steps)
 
 
 def evaluate_intermediate_sets(reevaluation: Reevaluation, engine: Engine) -> Path:
@@ -81,7 +85,7 @@ def evaluate_intermediate_sets(reevaluation: Reevaluation, engine: Engine) -> Pa
         released = run.releases.load(job.name, 1) if run.releases.exists(job.name, 1) else None
         if not isinstance(released, SyntheticSet) or not released.earlier:
             continue
-        last = max(share.steps for share in job.plan(0).parties)
+        last = all_steps(job.plan(0))
         for steps, own in sorted({**released.earlier, last: replace(released, earlier={})}.items()):
             folder, text = reevaluation.folder / job.name, job.text()
             pending[job, steps] = [
@@ -94,7 +98,7 @@ def evaluate_intermediate_sets(reevaluation: Reevaluation, engine: Engine) -> Pa
     if not pending:
         raise UserError(
             f"{run.path} holds no intermediate set: run it with METHOD.intermediate=N, which "
-            "psg, psg_prior, psg_joint and gradient_matching have."
+            "psg, psg_prior, psg_joint, gradient_matching and gs_wgan have."
         )
     rows = [row for (job, steps), futures in pending.items() for row in _rows(job, steps, futures)]
     buffer = io.StringIO(newline="")
@@ -126,7 +130,7 @@ def read_curve(path: Path) -> list[IntermediateAccuracy]:
 def _rows(job: Job, steps: int, futures: list[Future[EvalResult]]) -> list[IntermediateAccuracy]:
     parties = job.plan(0).parties
     pld, rdp = (
-        max(job.epsilon(event_after(share, steps), accountant) for share in parties)
+        max(job.epsilon(event_after(job, share, steps), accountant) for share in parties)
         for accountant in ("pld", "rdp")
     )
     by_classifier: dict[str, list[float]] = {}

@@ -140,6 +140,8 @@ class StageConnection(StageWork, ServerContext[Any]):
         self._ask, self._compute = ask, compute
         self.inherited = inherited
         self.parties = tuple(info.party for info in self.plan.stage.parties)
+        # With noise of the system the key makes the folder; checkpoints need it in any case.
+        job.server_folder().mkdir(parents=True, exist_ok=True)
         key = NoiseKey.of_owner(job.server_folder(), "curator", job.noise_seed)
         answered = AnsweredSums(job.server_folder() / f"stage-{stage}-answered.jsonl")
         self.central_noise = CentralNoise(

@@ -8,12 +8,14 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import torch
+from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from fedsynth.core.enums import DataKind, Relation, Unit
 from fedsynth.core.messages import AggregatedSum, Release, Request, Shapes
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
+from fedsynth.privacy.accounting.events import repeated
 from fedsynth.privacy.guard import CentralNoise, Guard
 from fedsynth.privacy.party_data import PartyData
 
@@ -250,6 +252,14 @@ class Method(ABC, Generic[C]):
     @abstractmethod
     def plan(self, cfg: C, stage: Stage, budget: Budget) -> Plan:
         """Plan a stage from public facts only: rounds, noise, privacy events, bytes, time."""
+
+    def event_after(self, cfg: C, plan: Plan, share: PartyPlan, steps: int) -> DpEvent:
+        """The privacy event of a party's first private steps; `share.event`, which covers them,
+        where it does not consist of so many equal steps."""
+        event = share.event
+        if isinstance(event, SelfComposedDpEvent) and steps < event.count == share.steps:
+            return repeated(event.event, steps)
+        return event
 
     @abstractmethod
     def party(self, ctx: PartyContext[C], request: Request) -> Release:

@@ -81,3 +81,21 @@ def test_a_sum_needs_its_shares(tmp_path: Path) -> None:
     with pytest.raises(PartyLost, match=r"2 of 3 parties answered.*at least 3 shares"):
         ctx.ask_sum(ctx.parties, Request("gradient", 2), **asked, at_least=3)
     assert len(parties.asked) == 2  # too few are not asked at all
+
+
+@pytest.mark.usefixtures("checkpoint_every_round")
+@pytest.mark.parametrize("noise_seed", [7, None])
+def test_rounds_go_on_where_they_broke_off(tmp_path: Path, noise_seed: int | None) -> None:
+    """Whether the noise comes from a seed or from the operating system."""
+    job = tiny.tiny_job("psg_joint", tmp_path / "run", "together", noise_seed=noise_seed)
+    found = []
+    for until in (2, 4):
+        ctx = StageConnection(job, 0, Parties(), ())  # type: ignore[arg-type]
+        total = torch.zeros(())
+        for number in ctx.rounds(4, {"total": total}):
+            if number == until:
+                break
+            found.append(number)
+            total += 10**number
+    assert found == [0, 1, 2, 3]
+    assert total == 1111

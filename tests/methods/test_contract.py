@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,15 +18,12 @@ from fedsynth.core.enums import Preset
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
 from fedsynth.core.settings import build, choices_of, describe
 from fedsynth.data import registry as datasets
-from fedsynth.experiment import server_session
 from fedsynth.experiment.job import Job, _plan
 from fedsynth.methods.common.noise_placement import JointMethod
 from fedsynth.methods.registry import method
-from fedsynth.privacy import party_data as private_module
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import flatten
 from fedsynth.privacy.ledger import SLACK, read_entries, total
-from fedsynth.storage import checkpoint
 from fedsynth.storage.run_directory import RunDirectory
 
 AUTO = "auto"
@@ -217,17 +213,6 @@ def test_every_choice_changes_the_output(case, reference_run):
 
 
 # Crashes
-
-
-@pytest.fixture
-def checkpoint_every_round(monkeypatch) -> None:
-    """Checkpoint after every round instead of every ten seconds."""
-
-    def rounds(*arguments: Any, **named: Any) -> Iterator[int]:
-        return checkpoint.rounds(*arguments, **named, every_seconds=0)
-
-    monkeypatch.setattr(server_session, "rounds", rounds)
-    monkeypatch.setattr(private_module, "rounds", rounds)
 
 
 @pytest.mark.usefixtures("checkpoint_every_round")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from guarded import guard, private, records
 
@@ -10,7 +10,8 @@ from fedsynth.core.messages import Request
 from fedsynth.core.plan import PartyPlan, Plan
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.method import Method, PartyContext
-from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.methods.registry import method
+from fedsynth.privacy.accounting.events import composed, flatten, gaussian, poisson, repeated
 
 RECORDS = records(4)
 
@@ -50,3 +51,13 @@ def test_the_settings_of_a_method_stand_in_its_brackets():
 
     assert Direct.Config is Further.Config is ByName.Config is Settings
     assert not hasattr(Family, "Config")
+
+
+def test_the_event_of_the_first_equal_steps_is_counted_alone():
+    step = poisson(0.01, gaussian(1.0))
+    share = PartyPlan(0, 1000, repeated(step, 50), sampling_rate=0.01, steps=50)
+    some = method("psg")
+    assert flatten(some.event_after(None, None, share, 10)) == flatten(repeated(step, 10))
+    assert some.event_after(None, None, share, 60) == share.event
+    unequal = replace(share, event=composed([step, gaussian(2.0)]))
+    assert some.event_after(None, None, unequal, 10) == unequal.event

@@ -11,6 +11,7 @@ from fedsynth.core.enums import Unit
 from fedsynth.core.plan import Plan
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Stage
+from fedsynth.methods.common.intermediate import intermediate_setting, kept_after
 from fedsynth.methods.gs_wgan.generator import Architecture, draw_inputs
 from fedsynth.methods.gs_wgan.schedule import (
     ParticipationSchedule,
@@ -84,6 +85,13 @@ class GSWGANConfig(CriticConfig):
     spc: int = setting(
         6000, "images per class drawn from the generator", at_least=1, at_most=1_000_000
     )
+
+    intermediate: int = intermediate_setting("steps")
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """The numbers of steps after which an intermediate set is kept."""
+        return kept_after(self.steps, self.intermediate)
 
     def schedule(self, stage: Stage) -> ParticipationSchedule:
         """The turns of all subsets in this stage."""

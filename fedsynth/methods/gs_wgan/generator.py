@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import DatasetInfo
+from fedsynth.methods.common.generator_release import load_state_vector, state_vector
+from fedsynth.methods.common.intermediate import KeptValues
 from fedsynth.nn import optimizers
 from fedsynth.nn.compute_dtype import autocast
 from fedsynth.nn.gan.common import make_generator
@@ -73,17 +76,22 @@ class GeneratorTrainer:
         ema_decay: float,
         dtype: str = "float32",
         device: torch.device | str = "cpu",
+        kept_steps: Sequence[int] = (),
     ) -> None:
+        """`kept_steps` are the numbers of steps after which the average is kept, for intermediate
+        sets."""
         self.dtype = dtype
         self.net = net.to(device).eval()
         self.mean = copy.deepcopy(self.net)
         self.adam = optimizers.Adam(self.net.parameters(), learning_rate, betas=(0.5, 0.9))
         self.ema_decay, self.device = ema_decay, device
+        self.kept = KeptValues(kept_steps, state_vector(self.mean))
 
     @property
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint holds; restored in place."""
-        return {"generator": self.net, "mean": self.mean, "adam": self.adam}
+        nets = {"generator": self.net, "mean": self.mean, "adam": self.adam}
+        return {**nets, **self.kept.state}
 
     def images(self, latents: Tensor, labels: Tensor) -> Tensor:
         """The images of these latents and labels, with the graph that `step` needs."""
@@ -104,6 +112,8 @@ class GeneratorTrainer:
                         part.normalised()
                 self.net.eval()
         self._average(min(1 - 1 / (number + 1), self.ema_decay))
+        if self.kept.due(number + 1):
+            self.kept.keep(number + 1, state_vector(self.mean))
 
     @torch.no_grad()
     def _average(self, decay: float) -> None:
@@ -112,13 +122,25 @@ class GeneratorTrainer:
         for mean, current in zip(self.mean.buffers(), self.net.buffers(), strict=True):
             mean.copy_(current)
 
-    @torch.no_grad()
     def sample(
         self, classes: Sequence[int], spc: int, latent: int, key: tuple[object, ...]
     ) -> SyntheticSet:
-        """Draw `spc` images per class from the moving average."""
+        """Draw `spc` images per class from the moving average, and as many from each one that was
+        kept on the way, of the same latents."""
         indices = torch.arange(len(classes)).repeat_interleave(spc)
         latents = draw_latents(len(indices), latent, torch_generator(*key))
+        labels, earlier = torch.tensor(classes)[indices], copy.deepcopy(self.mean)
+
+        def drawn(net: nn.Module) -> SyntheticSet:
+            return SyntheticSet(self._drawn(net, latents, indices), labels)
+
+        sets = {}
+        for steps, weights in self.kept:
+            load_state_vector(earlier, weights)
+            sets[steps] = drawn(earlier)
+        return replace(drawn(self.mean), earlier=sets)
+
+    @torch.no_grad()
+    def _drawn(self, net: nn.Module, latents: Tensor, indices: Tensor) -> Tensor:
         batches = zip(latents.split(SAMPLING_BATCH), indices.split(SAMPLING_BATCH), strict=True)
-        images = [self.mean(z.to(self.device), c.to(self.device)).cpu() for z, c in batches]
-        return SyntheticSet(torch.cat(images), torch.tensor(classes)[indices])
+        return torch.cat([net(z.to(self.device), c.to(self.device)).cpu() for z, c in batches])

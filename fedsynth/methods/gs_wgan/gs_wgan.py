@@ -18,6 +18,11 @@ settings. All gradients of a round share one draw, which makes that 330 (the vie
 and the subsets are fixed and their critics keep their state, so that no theorem on subsampling
 applies: that view is not a bound, and is reported for comparison only.
 
+Sets on the way (`intermediate`) are drawn from the moving average after fewer rounds. All gradients
+that it follows by then were sanitised and charged, and the server has them, so such a set is
+post-processing; its epsilon is that of the turns by then. A record whose subset has one turn pays
+in that turn: only from pass to pass over the subsets does the epsilon grow.
+
 Departures. Subsets take turns in a fixed order (`order=random` draws them as the paper does, and
 counts the turns of the subset that is drawn most). The subset of a record is a hash of the record
 (`privacy.subsets`), since equal slices of a shuffled list move with every record. Batches always
@@ -30,6 +35,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from dp_accounting import DpEvent
 from torch import nn
 
 from fedsynth.core.enums import Relation, Unit, ViewKind
@@ -136,6 +142,11 @@ class GSWGAN(Method[GSWGANConfig]):
         mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting)
         return math.sqrt(turns * cfg.batch) / mu
 
+    def event_after(self, cfg: GSWGANConfig, plan: Plan, share: PartyPlan, steps: int) -> DpEvent:
+        """The event of the turns that a party has in the first rounds."""
+        schedule = cfg.schedule(plan.stage).first(steps)
+        return schedule.event(share.party, share.noise_multiplier, plan.budget.unit)
+
     def party(self, ctx: PartyContext[GSWGANConfig], request: Request) -> Release:
         """Warm up a critic, train a critic, or release the gradients of a round."""
         client = GSWGANClient(ctx, request)
@@ -159,6 +170,7 @@ class GSWGAN(Method[GSWGANConfig]):
             ema_decay=cfg.ema_decay,
             dtype=cfg.dtype,
             device=ctx.device,
+            kept_steps=cfg.kept_steps,
         )
         with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
             if cfg.warm_steps:

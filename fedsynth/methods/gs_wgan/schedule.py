@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -61,6 +61,10 @@ class ParticipationSchedule:
             for turn in turns:
                 counts[turn.party][turn.subset] += 1
         return counts
+
+    def first(self, rounds: int) -> ParticipationSchedule:
+        """The schedule of the first rounds alone."""
+        return replace(self, rounds=self.rounds[:rounds])
 
     def turns_in_round(self, number: int, party: int) -> list[SubsetTurn]:
         """The turns of this party in a round."""

@@ -22,6 +22,7 @@ from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.settings import setting
 from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, Stage
+from fedsynth.methods.common.intermediate import KeptValues, intermediate_setting, kept_after
 from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.methods.method import Method, PartyContext, ServerContext
 from fedsynth.nn.classifiers.convnet import make_convnet
@@ -89,13 +90,7 @@ class MatchingConfig:
         "machine has instructions for it)",
     )
 
-    intermediate: int = setting(
-        0,
-        "image sets released on the way beside the last one, after equal shares of the runs "
-        "(post-processing: they cost no privacy)",
-        at_least=0,
-        at_most=100,
-    )
+    intermediate: int = intermediate_setting("runs")
 
     @property
     def outer_inner(self) -> tuple[int, int]:
@@ -131,9 +126,7 @@ class MatchingConfig:
     @property
     def kept_runs(self) -> tuple[int, ...]:
         """The numbers of runs after which an intermediate set is kept."""
-        shares = self.intermediate + 1
-        kept = {self.networks * share // shares for share in range(1, shares)}
-        return tuple(sorted(kept - {0}))
+        return kept_after(self.networks, self.intermediate)
 
     def matching_cost(self, classes: int) -> tuple[ComputeCost, ...]:
         """The work of the loop besides the real gradients."""
@@ -180,23 +173,23 @@ class MatchedImages(OptimisedImages[MatchingConfig]):
     def start(self) -> None:
         super().start()
         self.compute = compute_type(self.cfg.matching_dtype, self.labels.device)
-        self.kept = torch.zeros(len(self.cfg.kept_runs), *self.images.shape)
+        self.kept = KeptValues(self.cfg.kept_runs, self.images)
 
     @property
     def state(self) -> dict[str, Any]:
         """The state to checkpoint; restored in place."""
-        return {**super().state, **({"kept": self.kept} if len(self.kept) else {})}
+        return {**super().state, **self.kept.state}
 
     def keep(self, runs: int) -> None:
         """Keep the current images if an intermediate set is due after so many runs."""
-        if runs in self.cfg.kept_runs:
-            self.kept[self.cfg.kept_runs.index(runs)].copy_(self.images.detach())
+        if self.kept.due(runs):
+            self.kept.keep(runs, self.images)
 
     def result(self) -> SyntheticSet:
         final, per_run = super().result(), self.cfg.steps // self.cfg.networks
         earlier = {
             runs * per_run: SyntheticSet(self.scale.to_pixels(images), final.labels)
-            for runs, images in zip(self.cfg.kept_runs, self.kept, strict=True)
+            for runs, images in self.kept
         }
         return replace(final, earlier=earlier)
 

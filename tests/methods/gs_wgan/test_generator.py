@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from fedsynth.core.outcomes import SyntheticSet
 from fedsynth.data import registry as datasets
 from fedsynth.methods.common.generator_release import load_state_vector, state_vector
 from fedsynth.methods.gs_wgan.generator import GeneratorTrainer, new_generator
@@ -44,6 +45,29 @@ def test_the_server_steps_along_the_gradient_and_keeps_a_moving_average():
         ]
     for averaged, expected in zip(trainer.mean.parameters(), mean, strict=True):
         torch.testing.assert_close(averaged, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_intermediate_set_is_the_set_of_a_trainer_that_stopped_there():
+    """With spectral norms too, which follow the weights; the last set does not change."""
+    data = datasets.find("mnist").info
+
+    def trained(steps: int, kept: tuple[int, ...] = ()) -> SyntheticSet:
+        net = new_generator("resnet", 8, 4, 3, data, "net")
+        trainer = GeneratorTrainer(net, learning_rate=0.01, ema_decay=0.6, kept_steps=kept)
+        generator = torch.Generator().manual_seed(0)
+        for step in range(steps):
+            latents = torch.randint(0, 2, (3, 4), generator=generator).float()
+            images = trainer.images(latents, torch.arange(3))
+            trainer.step(step, images, torch.randn(images.shape, generator=generator))
+        return trainer.sample((4, 7, 9), 2, 4, ("sample",))
+
+    whole = trained(4, (1, 3))
+    assert torch.equal(whole.images, trained(4).images)
+    assert set(whole.earlier) == {1, 3}
+    for steps, own in whole.earlier.items():
+        assert torch.equal(own.images, trained(steps).images)
+        assert own.labels.tolist() == whole.labels.tolist() == [4, 4, 7, 7, 9, 9]
+    assert not torch.equal(whole.earlier[1].images, whole.earlier[3].images)
 
 
 def test_a_step_in_bfloat16_moves_as_one_in_float32():

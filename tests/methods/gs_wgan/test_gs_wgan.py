@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tiny_runs as tiny
 import torch
+from instruments import Crash, Fuse
 from scipy import stats
 
 from fedsynth.core.errors import UserError
@@ -17,7 +19,10 @@ from fedsynth.data import registry as datasets
 from fedsynth.methods.gs_wgan.config import GSWGANConfig
 from fedsynth.methods.gs_wgan.gs_wgan import GSWGAN, JOINT_ORDER
 from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import flatten, from_json
 from fedsynth.privacy.accounting.gdp import gdp_epsilon
+from fedsynth.privacy.ledger import read_entries
+from fedsynth.privacy.ledger_entry import CHARGE
 from fedsynth.storage.run_directory import RunDirectory
 
 GS_WGAN = GSWGAN()
@@ -172,3 +177,67 @@ def test_the_released_generator_can_have_its_own_learning_rate(here, tmp_path):
     small = images("small", generator_learning_rate=0.001)
     assert torch.equal(default, explicit)
     assert 0 < (small - unmoved).abs().mean() < (default - unmoved).abs().mean()
+
+
+# Sets on the way
+
+
+def run_of(here, folder, **changes):
+    """A tiny run over three parties with four subsets of one turn per round, and its release."""
+    sizes = {"steps": 6, "per_round": 1, "warm_steps": 0, "noise": 40.0}
+    job = tiny.tiny_job("gs_wgan", folder / "run", "together", {**sizes, **changes})
+    tiny.release(job, here)
+    return job, RunDirectory(folder / "run").releases.load(job.name, 1)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_a_set_on_the_way_is_the_last_one_of_fewer_rounds(here, tmp_path):
+    _, long = run_of(here, tmp_path / "long", intermediate=2)
+    _, alone = run_of(here, tmp_path / "alone")
+    assert torch.equal(long.images, alone.images)
+    assert set(long.earlier) == {2, 4}
+    for rounds, early in long.earlier.items():
+        _, short = run_of(here, tmp_path / str(rounds), steps=rounds)
+        assert torch.equal(early.images, short.images)
+        assert torch.equal(early.labels, short.labels)
+
+
+@pytest.mark.parametrize("order", ["round_robin", "random"])
+@pytest.mark.parametrize("unit", ["record", "user"])
+def test_the_event_by_then_is_all_that_a_run_of_so_many_rounds_charges(order, unit, here, tmp_path):
+    job = tiny.tiny_job(
+        "gs_wgan", tmp_path / "run", "together", {"noise": 40.0, "steps": 6, "order": order}
+    )
+    job = replace(job, budget=replace(job.budget, unit=unit))
+    plan, turns = job.plan(0), job.config.schedule(job.plan(0).stage).rounds
+    tiny.release(job, here)
+    for share in plan.parties:
+        folder = job.party_folder(share.party)
+        charged = [
+            flatten(from_json(entry.event))
+            for entry in read_entries(folder / "ledger.jsonl")
+            if entry.kind == CHARGE
+        ]
+        for rounds in range(1, 7):
+            by_then = GS_WGAN.event_after(job.config, plan, share, rounds)
+            used = sum(t.party == share.party for part in turns[:rounds] for t in part)
+            assert flatten(by_then) == sum(charged[:used], Counter())
+        assert flatten(by_then) == flatten(share.event)
+
+
+@pytest.mark.usefixtures("checkpoint_every_round")
+@pytest.mark.parametrize("part", [0.4, 0.7])
+def test_a_crash_changes_no_set_on_the_way(part, here, tmp_path):
+    _, expected = run_of(here, tmp_path / "whole", intermediate=5)
+    with pytest.MonkeyPatch.context() as patch:
+        fuse = Fuse(patch)
+        run_of(here, tmp_path / "counted", intermediate=5)
+    with pytest.MonkeyPatch.context() as patch:
+        Fuse(patch, at=round(part * fuse.count))
+        with pytest.raises(Crash):
+            run_of(here, tmp_path / "crashed", intermediate=5)
+    _, resumed = run_of(here, tmp_path / "crashed", intermediate=5)
+    assert set(expected.earlier) == set(resumed.earlier) == {1, 2, 3, 4, 5}
+    for steps, early in expected.earlier.items():
+        assert torch.equal(early.images, resumed.earlier[steps].images)
+    assert torch.equal(expected.images, resumed.images)

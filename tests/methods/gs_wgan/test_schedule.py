@@ -43,6 +43,15 @@ def test_round_robin_gives_every_subset_as_many_turns():
     assert schedule.most_turns(Unit.USER) == 15  # of the three subsets of party 0
 
 
+def test_the_first_rounds_are_those_of_the_whole_schedule():
+    schedule = schedule_of()
+    first = schedule.first(3)
+    assert first.rounds == schedule.rounds[:3]
+    assert sum(n for counts in first.turns.values() for n in counts.values()) == 3 * 2
+    assert first.most_turns(Unit.RECORD) == 2  # six turns of four subsets
+    assert first.subsets == schedule.subsets
+
+
 def test_more_turns_than_subsets_are_refused():
     with pytest.raises(UserError, match=r"per_round=5: .* 4 subsets\. Allowed: 1 to 4"):
         schedule_of(per_round=5)
