@@ -36,6 +36,7 @@ from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import DataLensParameters
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
+from fedsynth.methods.pate.record_assignment import RecordAssignment
 
 IMAGES, CLASSES, TOP = 15, 10, 200
 TARGET = 3.0
@@ -106,7 +107,7 @@ def our_rounds(teachers: int, dtype: str) -> Callable[[], None]:
     cpu = torch.device("cpu")
     ensemble = TeacherEnsemble(
         records,
-        teachers,
+        RecordAssignment.of(records, teachers, repr((0,))),
         cfg=cfg,
         parameters=parameters,
         compression=lambda gradients, number, first: compress_votes(
@@ -121,7 +122,7 @@ def our_rounds(teachers: int, dtype: str) -> Callable[[], None]:
     ensemble.threads = 1
     student = StudentGenerator(cfg, parameters, stage, ("benchmark",), cpu)
     like = torch.empty(0, dtype=ensemble.dtype)
-    query = Query.of(0, student.query(0, 0).arrays, parameters, stage, like)
+    query = Query.of(0, student.query(0, 0).arrays, like)
 
     def a_round() -> None:
         ensemble.run_round(dataclasses.replace(query, number=ensemble.rounds_done))

@@ -59,7 +59,12 @@ def readable_view(stored: str) -> str:
 SERVER_VIEW = View(ViewKind.SERVER)
 PUBLIC_VIEW = View(ViewKind.PUBLIC)
 
-PARTY_CLASS_COUNTS = "the number of records of each class at each party"  # in `Plan.assumes`
+# In `Plan.assumes`.
+PARTY_CLASS_COUNTS = "the number of records of each class at each party"
+RECORD_CLASSES = (
+    "the class of each record and its place among its party's records: a record is exchanged for "
+    "another one of its class, in its place"
+)
 
 
 @dataclass(frozen=True)

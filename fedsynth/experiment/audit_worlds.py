@@ -4,8 +4,8 @@ Candidates are records that the method's inputs admit: bright, grey and dark one
 and faint. Beside them the party has records of another class, or one of the same class, or none: a
 canary that is alone is a party that takes part against one that answers with noise
 (`joins=hidden`). With the relation replace_one the worlds differ by one candidate in place of
-another one, with unit user by all records of the party. The pair that moves the values of a first
-run the furthest is taken.
+another one (of its class, where the plan says that classes are public), with unit user by all
+records of the party. The pair that moves the values of a first run the furthest is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedsynth.core.enums import Relation, Unit
+from fedsynth.core.plan import RECORD_CLASSES
 from fedsynth.data.records import Records
 from fedsynth.experiment.audited_method import CLASSES, RECORDS, AuditedMethod
 from fedsynth.privacy.auditing.parties import with_record
@@ -57,7 +58,9 @@ def candidates(audited: AuditedMethod) -> dict[str, Records]:
     shares |= {f"faint {much:g}": 0.5 + (noise - 0.5) * much * 12**0.5 for much in FAINT}
     copies = RECORDS if unit == Unit.USER else 1
     found = {}
-    for label in CLASSES[::-1] if audited.plan.budget.relation == Relation.REPLACE_ONE else (1,):
+    plan = audited.plan
+    exchanged = plan.budget.relation == Relation.REPLACE_ONE and RECORD_CLASSES not in plan.assumes
+    for label in CLASSES[::-1] if exchanged else (1,):
         for name, share in shares.items():
             found[f"{name} of class {label}"] = _copies_of(example, share, label, copies)
     if unit == Unit.USER:

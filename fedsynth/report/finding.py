@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fedsynth.core.enums import DataKind, Relation, Unit
-from fedsynth.core.plan import readable_view
+from fedsynth.core.plan import RECORD_CLASSES, readable_view
 from fedsynth.core.text import epsilon_text
 from fedsynth.methods.registry import WITHOUT_NOISE
 from fedsynth.report.class_accuracies import class_accuracies, records_per_class
@@ -171,6 +171,7 @@ def _protected(data: ReportData, metrics: pd.DataFrame) -> str:
     question = "whether " + ("all records of one user" if user else "one record of a party")
     if data.relation == Relation.REPLACE_ONE:
         question += " were these or others" if user else " was this one or another"
+        question += " of its class" if RECORD_CLASSES in data.assumptions else ""
     else:
         question += " took part"
     observers = " or ".join(_observers(metrics))

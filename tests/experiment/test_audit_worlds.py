@@ -58,3 +58,14 @@ def test_candidates_are_records_of_the_data():
         assert record.images.shape == method.natural.images[:1].shape
         assert record.images.dtype == method.natural.images.dtype
         assert record.labels.tolist() == [1]
+
+
+def test_where_classes_are_public_worlds_differ_within_a_class_and_the_claim_holds():
+    """An exchange for another class moves the votes of more than one teacher."""
+    budget = Budget(EPSILON, DELTA, relation=Relation.REPLACE_ONE)
+    method = AuditedMethod.of("datalens", budget, {"assignment": "stratified"})
+    assert {int(record.labels) for record in candidates(method).values()} == {1}
+    worlds, uses = strongest(method, 1, most=4)
+    (claim,) = method.claims.values()
+    reached = run_trial(method, worlds, 2, 1, uses).distance()
+    assert 0.3 * claim.mu <= reached <= claim.mu * (1 + 1e-6)

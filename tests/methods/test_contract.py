@@ -143,7 +143,8 @@ def test_the_ledger_of_each_party_matches_the_plan(case, reference_run):
             entries = read_entries(job.party_folder(party_plan.party) / "ledger.jsonl")
             of_stage = [entry for entry in entries if entry.stage == stage]
             assert flatten(total(of_stage)) == flatten(party_plan.event)
-            spent = epsilon(total(entries), job.budget.delta, job.budget.accounting)
+            budget = job.budget
+            spent = epsilon(total(entries), budget.delta, budget.accounting, budget.relation)
             if job.method_impl.private:
                 assert spent <= job.budget.epsilon * (1 + SLACK)
             else:

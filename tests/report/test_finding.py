@@ -10,6 +10,7 @@ import pytest
 from report_pages import report_data
 
 from fedsynth.core.enums import DataKind, Relation, Unit
+from fedsynth.core.plan import RECORD_CLASSES
 from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.report.estimates import Estimate, FinalResult
 from fedsynth.report.finding import (
@@ -117,6 +118,11 @@ def test_the_cost_names_unit_relation_and_view(unit: Unit, relation: str, expect
 
 def test_views_and_exchanges_are_explained() -> None:
     sums = "server that sees sums of 4 or more shares"
+    of_class = data(relation="replace_one", assumptions=(RECORD_CLASSES,))
+    words = privacy_sentences(of_class, frame(epsilons(1.0)))
+    assert words[0].startswith(
+        "Protected is whether one record of a party was this one or another of its class."
+    )
     words = privacy_sentences(data(exchange="x"), frame(epsilons(1.0, view=sums)))
     assert f"The observer is a {sums} (secure aggregation) and nothing else" in words[0]
     assert any("Numbers of records are treated as public" in line for line in words)

@@ -35,6 +35,8 @@ CARD, FOLDER = "api/export/test_card.py::test_", "api/export/test_folder.py::tes
 FORMS = "api/export/test_forms.py::test_"
 PAGES, MISSING = "test_docs_privacy.py::test_", "methods/test_missing_classes.py::test_"
 
+ASSIGNMENT = "methods/pate/test_record_assignment.py::test_"
+
 _EXCHANGE = f"{ACCOUNTANT}public_counts_make_an_exchange_of_what_is_calibrated_to_removal"
 
 TESTED: dict[str, dict[str, str]] = {
@@ -198,6 +200,11 @@ TESTED: dict[str, dict[str, str]] = {
         "the pair of outputs": f"{PLD}opposite_records_dominate_all_replacements",
         "leave one part and enter": f"{SPENDING}a_replaced_record_may_change_its_class",
         "charged twice their bound": f"{SPENDING}parts_cost_what_all_ways_by_hand_cost",
+        "One mechanism bounds an exchange": f"{SPENDING}a_bound_on_exchanges_costs_them_once_and_promises_nothing_else",
+        "Its teachers get equally many": f"{ASSIGNMENT}teachers_have_equally_many_records_of_each_class_and_each_record_has_one",
+        "changes one teacher": f"{ASSIGNMENT}an_exchange_within_a_class_reaches_one_teacher_and_never_more",
+        "A removal moves all later": "privacy/mechanisms/test_votes.py::test_no_budget_under_add_remove_pays_for_teachers_dealt_by_class",
+        "The class of each record": "privacy/certificate/test_words.py::test_where_classes_are_public_an_exchange_is_promised_within_a_class_only",
         "name every difference": f"{WORDS}samples_are_converted_by_their_profile",
         "Units are not converted": f"{WORDS}what_cannot_be_converted_is_said",
         "refuses a unit": "privacy/mechanisms/test_base.py::test_a_sum_over_records_bounds_no_user",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsynth.api.progress import Progress
-from fedsynth.core.enums import DataKind
+from fedsynth.core.enums import DataKind, Relation
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.settings import choices_of, plain
 from fedsynth.core.types import Budget
@@ -48,6 +48,9 @@ EVALUATION = {
 }
 
 
+STRATIFIED = {"assignment": "stratified"}  # a choice that bounds an exchange only
+
+
 def scenarios_of(name: str) -> list[str]:
     """The scenarios with a kind of data that a method can release."""
     return [scenario for scenario, kind in DATA_KINDS.items() if kind in method(name).kinds]
@@ -64,13 +67,16 @@ def tiny_job(
     accounting: str = "rdp",
     plugins: tuple[str, ...] = (),
 ) -> Job:
-    """A job that runs in a fraction of a second; Renyi accounting is the fastest."""
-    some = method(name)
+    """A job that runs in a fraction of a second; Renyi accounting is the fastest.
+
+    Neighbours differ by a record more or less, unless a choice bounds exchanges only."""
+    some, exchange = method(name), STRATIFIED.items() <= dict(changes or {}).items()
+    relation = Relation.REPLACE_ONE if exchange else Relation.ADD_REMOVE
     epsilon = 10.0 if some.private else float("inf")
     return Job(
         name,
         tiny_settings(some, changes),
-        Budget(epsilon, 1e-3, accounting=accounting),
+        Budget(epsilon, 1e-3, relation=relation, accounting=accounting),
         seed,
         SCENARIOS[scenario],
         EVALUATION[DATA_KINDS[scenario]],

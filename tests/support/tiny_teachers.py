@@ -15,6 +15,7 @@ from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.parameters import CONVENTION, DataLensParameters
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble
+from fedsynth.methods.pate.record_assignment import RecordAssignment
 
 DATA = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
 PARTIES = (PartyInfo(0, 60, {0: 20, 1: 20, 2: 20}),)
@@ -34,13 +35,15 @@ def some_records(n: int = 60, seed: int = 0) -> Records:
     return Records(images, torch.randint(3, (n,), generator=generator))
 
 
-def tiny_ensemble(records: Records, **changes: Any) -> TeacherEnsemble:
+def tiny_ensemble(
+    records: Records, *, assignment: RecordAssignment | None = None, **changes: Any
+) -> TeacherEnsemble:
     """Freshly initialised teachers of these records."""
     cfg = DataLensConfig(**{**SETTINGS, **changes})
     parameters = DataLensParameters.of(cfg, STAGE, BUDGET)
     ensemble = TeacherEnsemble(
         records,
-        TEACHERS,
+        assignment or RecordAssignment.of(records, TEACHERS, repr(("k",))),
         cfg=cfg,
         parameters=parameters,
         compression=lambda gradients, number, first: compress_votes(

@@ -1,12 +1,19 @@
 """Assignment of a party's records to its teachers, shared by all PATE methods.
 
-Each record belongs to the teacher that a hash of its own content selects, so adding or removing a
-record changes the training data of one teacher and of no other.
+`hashed`: each record belongs to the teacher that a hash of its own content selects, so adding or
+removing a record changes the training data of one teacher and of no other.
+
+`stratified`: each teacher gets equally many records of each class, as in DataLens's program, give
+or take one. A record's teacher is a function of its class, of its rank among the party's records of
+that class, and of public counts. Exchanging a record for another one of its class, in its place,
+changes the training data of one teacher and of no other. Removing a record moves all later ones of
+its class to other teachers, and so does an exchange for another class: this assignment bounds
+neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +21,9 @@ import torch
 from torch import Tensor
 
 from fedsynth.core.randomness import key as randomness_key
+from fedsynth.core.randomness import torch_generator
 from fedsynth.data.records import Records
+from fedsynth.privacy.mechanisms.votes import Assignment
 from fedsynth.privacy.subsets import part_numbers, record_hashes
 
 
@@ -27,19 +36,34 @@ class RecordAssignment:
     indices: Tensor
     hashes: np.ndarray
     sizes: Tensor
+    rule: Assignment = Assignment.HASHED
 
     @staticmethod
     def of(records: Records, teachers: int, partition: str) -> RecordAssignment:
         """Assign each record to a teacher by its hash, salted with the partition's name."""
         hashes = record_hashes(records, partition)
         owner = part_numbers(records, partition, teachers)
-        sizes = torch.bincount(owner, minlength=teachers)
-        order = owner.argsort(stable=True)
-        rank = torch.arange(len(owner)) - (sizes.cumsum(0) - sizes)[owner[order]]
-        indices = torch.zeros(teachers, max(1, int(sizes.max())), dtype=torch.int64)
-        indices[owner[order], rank] = order
-        padded = hashes[indices.numpy()] if len(hashes) else np.zeros(indices.shape, np.uint64)
-        return RecordAssignment(indices, padded, sizes)
+        return RecordAssignment(*_by_teacher(owner, hashes, teachers))
+
+    @staticmethod
+    def stratified(
+        records: Records, teachers: int, partition: str, class_counts: Mapping[int, int]
+    ) -> RecordAssignment:
+        """Deal the records of each class to the teachers in turn.
+
+        Each class has as many slots as its public count, and class after class the slots go to the
+        teachers in turn. The records of a class take its slots in an order that the partition's
+        name selects. Records for which no slot is left have no teacher, and slots may stay empty,
+        so that data which do not have the public counts change no other record's teacher."""
+        owner = torch.full((len(records.labels),), -1)
+        first_slot = 0
+        for label, count in sorted(class_counts.items()):
+            held = torch.nonzero(records.labels == label).flatten()[:count]
+            slots = torch.randperm(count, generator=torch_generator(partition, "slots", label))
+            owner[held] = (first_slot + slots[: len(held)]) % teachers
+            first_slot += count
+        hashes = record_hashes(records, partition)
+        return RecordAssignment(*_by_teacher(owner, hashes, teachers), Assignment.STRATIFIED)
 
     def batch(self, images: int, *key: object) -> Tensor:
         """The record indices of one batch per teacher, [teachers, images].
@@ -52,6 +76,19 @@ class RecordAssignment:
         order = torch.from_numpy(ranks.argsort(1, kind="stable"))
         first = torch.arange(images) % self.sizes.clamp(min=1)[:, None]
         return self.indices.gather(1, order.gather(1, first))
+
+
+def _by_teacher(
+    owner: Tensor, hashes: np.ndarray, teachers: int
+) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Indices, hashes and sizes of a `RecordAssignment`; records of owner -1 belong to none."""
+    sizes = torch.bincount(owner + 1, minlength=teachers + 1)[1:]
+    order = owner.argsort(stable=True)[len(owner) - int(sizes.sum()) :]
+    rank = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[owner[order]]
+    indices = torch.zeros(teachers, max(1, int(sizes.max())), dtype=torch.int64)
+    indices[owner[order], rank] = order
+    padded = hashes[indices.numpy()] if len(hashes) else np.zeros(indices.shape, np.uint64)
+    return indices, padded, sizes
 
 
 def splitmix64(values: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from dp_accounting import DpEvent
 from fedsynth.core.errors import UserError, unknown
 
 IN_BALL = "gaussian_in_ball"  # the type of `BallGaussianDpEvent` in ledgers
+OF_EXCHANGE = "gaussian_of_exchange"  # that of `ExchangeGaussianDpEvent`
 Flat = Counter[str]
 """The number of times that each base event happened, by its canonical text."""
 
@@ -39,6 +40,21 @@ class BallGaussianDpEvent(DpEvent):  # type: ignore[misc]
     """
 
     noise_multiplier: float
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ExchangeGaussianDpEvent(DpEvent):  # type: ignore[misc]
+    """A Gaussian mechanism that bounds the exchange of a record and nothing else.
+
+    Claim: an exchange that leaves all public facts as they are moves the values by at most the
+    bound that `noise_multiplier` is relative to. Under add/remove, in parts of the data and in
+    samples it counts as a disclosure.
+    """
+
+    noise_multiplier: float
+
+
+GAUSSIANS = (dp.GaussianDpEvent, BallGaussianDpEvent, ExchangeGaussianDpEvent)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -79,6 +95,12 @@ def gaussian_in_ball(sigma: float) -> DpEvent:
     """One Gaussian mechanism on values in a ball; `sigma` is relative to its diameter, which bounds
     any change of the records: see `BallGaussianDpEvent`."""
     return BallGaussianDpEvent(_number("noise multiplier sigma", sigma, 0.0, math.inf))
+
+
+def gaussian_of_exchange(sigma: float) -> DpEvent:
+    """One Gaussian mechanism with noise relative to what the exchange of a record moves, which
+    bounds nothing else: see `ExchangeGaussianDpEvent`."""
+    return ExchangeGaussianDpEvent(_number("noise multiplier sigma", sigma, 0.0, math.inf))
 
 
 def poisson(q: float, event: DpEvent) -> DpEvent:
@@ -148,7 +170,7 @@ def to_json(event: DpEvent) -> dict[str, Any]:
         UserError: The tree holds an event that no constructor of this module makes.
     """
     match event:
-        case dp.GaussianDpEvent() | BallGaussianDpEvent():
+        case _ if isinstance(event, GAUSSIANS):
             fields: dict[str, Any] = {"sigma": float(event.noise_multiplier)}
         case dp.PoissonSampledDpEvent():
             fields = {"q": float(event.sampling_probability), "event": to_json(event.event)}
@@ -172,9 +194,11 @@ def to_json(event: DpEvent) -> dict[str, Any]:
     return {"type": _NAMES[type(event)], **fields}
 
 
+_BY_PART = (IN_BALL, OF_EXCHANGE)  # a move between two parts costs more than a change of one
 _NAMES: Mapping[type, str] = {
     dp.GaussianDpEvent: "gaussian",
     BallGaussianDpEvent: IN_BALL,
+    ExchangeGaussianDpEvent: OF_EXCHANGE,
     dp.PoissonSampledDpEvent: "poisson",
     dp.SampledWithoutReplacementDpEvent: "without_replacement",
     dp.SelfComposedDpEvent: "repeated",
@@ -187,6 +211,7 @@ _NAMES: Mapping[type, str] = {
 _FIELDS: Mapping[str, frozenset[str]] = {
     "gaussian": frozenset({"sigma"}),
     IN_BALL: frozenset({"sigma"}),
+    OF_EXCHANGE: frozenset({"sigma"}),
     "poisson": frozenset({"q", "event"}),
     "without_replacement": frozenset({"records", "sample", "event"}),
     "repeated": frozenset({"times", "event"}),
@@ -220,6 +245,7 @@ def from_json(data: Mapping[str, Any]) -> DpEvent:
     build: Mapping[str, Callable[[], DpEvent]] = {
         "gaussian": lambda: gaussian(data["sigma"]),
         IN_BALL: lambda: gaussian_in_ball(data["sigma"]),
+        OF_EXCHANGE: lambda: gaussian_of_exchange(data["sigma"]),
         "poisson": lambda: poisson(data["q"], inner),
         "without_replacement": lambda: without_replacement(data["records"], data["sample"], inner),
         "repeated": lambda: repeated(inner, data["times"]),
@@ -282,10 +308,10 @@ def describe(event: DpEvent) -> str:
 
 def _words(event: DpEvent, n: int) -> str:
     times = "" if n == 1 else f"{n} x "
-    if isinstance(event, dp.GaussianDpEvent):
-        return f"{times}Gaussian(sigma={event.noise_multiplier:.4g})"
-    if isinstance(event, BallGaussianDpEvent):
-        return f"{times}Gaussian(sigma={event.noise_multiplier:.4g} of any change)"
+    if isinstance(event, GAUSSIANS):
+        of = " of any change" if isinstance(event, BallGaussianDpEvent) else ""
+        of = " of an exchange" if isinstance(event, ExchangeGaussianDpEvent) else of
+        return f"{times}Gaussian(sigma={event.noise_multiplier:.4g}{of})"
     if isinstance(event, dp.NonPrivateDpEvent):
         return f"{times}disclosed without noise"
     if isinstance(event, ParallelDpEvent):
@@ -316,12 +342,12 @@ def _flatten_parallel(event: ParallelDpEvent) -> Flat:
     """Take common repetitions out of the branches; equal branches are one event.
 
     Branches keep their positions: part 0 with a large and part 1 with a small event differ from the
-    reverse. Values in balls are an exception: a record that is replaced by one of another part
-    changes both branches, which costs more than a change of one.
+    reverse. Exceptions are values in balls, where a record that is replaced by one of another part
+    changes both branches at a higher cost than a change of one, and those that bound no removal.
     """
     branches = [flatten(e) for e in event.events]
     alike = all(flat == branches[0] for flat in branches)
-    if alike and (len(branches) < 2 or not any(IN_BALL in text for text in branches[0])):
+    if alike and (len(branches) < 2 or not any(t in str(branches[0]) for t in _BY_PART)):
         return branches[0] if branches else Counter()
     n = math.gcd(*(count for flat in branches for count in flat.values()))
     once = [Counter({t: c // n for t, c in flat.items()}) for flat in branches]

@@ -8,7 +8,9 @@ a part in which both lie, see the replacement; if they lie in different parts, t
 part see a removal and those on the other an addition. Every event is stated for add/remove, with
 noise relative to the L2 bound on what one record moves. By the triangle inequality a replacement
 moves the same values by at most twice that; values that lie in a ball (`events.gaussian_in_ball`)
-it moves by at most the diameter, which is all that a removal may move them.
+it moves by at most the diameter, which is all that a removal may move them. Mechanisms that bound
+an exchange only (`events.gaussian_of_exchange`) count for one as the values of a ball do; for a
+removal, and where a record can leave a part or a sample, they count as a disclosure.
 
 Both functions leave out paths that surely cost no more than another one. For the cross terms this
 rests on the following: with the same q, sigma and number of steps, a removal from one part together
@@ -34,7 +36,9 @@ from dp_accounting import DpEvent
 from fedsynth.core.errors import UserError
 from fedsynth.privacy.accounting.events import (
     IN_BALL,
+    OF_EXCHANGE,
     BallGaussianDpEvent,
+    ExchangeGaussianDpEvent,
     ParallelDpEvent,
     by_part,
     flatten,
@@ -211,6 +215,8 @@ def _replaced(event: DpEvent) -> list[Change]:
     """The ways of a replaced record through one mechanism on all records."""
     if isinstance(event, ParallelDpEvent):
         return _between(to_text(branch) for branch in event.events)
+    if isinstance(event, ExchangeGaussianDpEvent):
+        return [Change(replaced=_gaussian(event.noise_multiplier, in_ball=True))]
     return [Change(replaced=way) for way in _base(event)]
 
 
@@ -221,6 +227,8 @@ def _between(branches: Iterable[str]) -> list[Change]:
     one costs less than within it, unless values lie in balls."""
     found = Counter(branches)
     texts = sorted(found)
+    if any(OF_EXCHANGE in text for text in texts):
+        return [Change(replaced=Spending(disclosed=True))]
     within = [change for text in texts for change in changes(text)]
     across = [
         Change(removed=a, added=b)
@@ -248,18 +256,22 @@ def _worst(ways: list[T], most: int = MAX_PATHS) -> tuple[T, ...]:
 def _base(event: DpEvent) -> list[Spending]:
     if isinstance(event, ParallelDpEvent):
         return [way for branch in event.events for way in spendings(to_text(branch))]
-    if isinstance(event, dp.NonPrivateDpEvent):
+    if isinstance(event, dp.NonPrivateDpEvent | ExchangeGaussianDpEvent):
         return [Spending(disclosed=True)]
     if isinstance(event, dp.GaussianDpEvent | BallGaussianDpEvent):
-        if event.noise_multiplier < NO_NOISE:
-            return [Spending(disclosed=True)]
-        mu2 = event.noise_multiplier**-2.0
-        return [Spending(mu2, ball2=mu2 if isinstance(event, BallGaussianDpEvent) else 0.0)]
+        in_ball = isinstance(event, BallGaussianDpEvent)
+        return [_gaussian(event.noise_multiplier, in_ball=in_ball)]
     if isinstance(event, dp.PoissonSampledDpEvent):
         kind, q = POISSON, float(event.sampling_probability)
     else:
         kind, q = WITHOUT_REPLACEMENT_KIND, event.sample_size / event.source_dataset_size
     return [_sampled(kind, q, way) for way in spendings(to_text(event.event))]
+
+
+def _gaussian(sigma: float, *, in_ball: bool) -> Spending:
+    if sigma < NO_NOISE:
+        return Spending(disclosed=True)
+    return Spending(sigma**-2.0, ball2=sigma**-2.0 if in_ball else 0.0)
 
 
 def _sampled(kind: str, q: float, inner: Spending) -> Spending:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from fedsynth.core.enums import Relation, Unit
+from fedsynth.core.plan import RECORD_CLASSES
 from fedsynth.core.text import epsilon_text
 from fedsynth.privacy.certificate.canonical import CertificateDamaged, read_number
 from fedsynth.privacy.certificate.registry_schema import HIGHEST_TIER, problems_of, slug
@@ -33,6 +34,7 @@ NEIGHBOURS = {
         "or removal of one unit the same noise gives epsilon {add_remove}."
     ),
 }
+SAME_CLASS = " The classes of records are public: a record and its replacement have the same class."
 
 
 def registry_record(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,9 +138,10 @@ def _loss(body: Mapping[str, Any], headline: Mapping[str, Any]) -> dict[str, Any
         f"{row['observer']}: epsilon {epsilon_text(read_number(row['epsilon_' + relation.value]))}"
         for row in body["derived"]["guarantee"]
     ]
+    same_class = SAME_CLASS if RECORD_CLASSES in body["assumes"] else ""
     return {
         "privacy_unit": UNITS[Unit(headline["unit"])],
-        "privacy_unit_details": NEIGHBOURS[relation].format(**values),
+        "privacy_unit_details": NEIGHBOURS[relation].format(**values) + same_class,
         "privacy_parameters": {
             "epsilon": read_number(headline[f"epsilon_{relation.value}"]),
             "delta": headline["delta"],

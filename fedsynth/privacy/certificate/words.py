@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsynth.core.enums import Relation
-from fedsynth.core.plan import readable_view
+from fedsynth.core.plan import RECORD_CLASSES, readable_view
 from fedsynth.core.text import epsilon_text
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import describe
@@ -36,7 +36,8 @@ def explanation(verdict: Verdict) -> list[str]:
         f"{release['job']}, stage {release['stage']} of {release['stages']}: {schema['kind']} "
         f"({arrays}) by {method['name']} from {schema['data']['name']}"
     ]
-    lines += [_promise(row) for row in body["derived"]["guarantee"]]
+    same_class = RECORD_CLASSES in body["assumes"]
+    lines += [_promise(row, same_class) for row in body["derived"]["guarantee"]]
     lines += _parties(verdict.statements)
     lines += [
         f"no statement of party {row['party']}: it {row['reason']}; what it released is not counted"
@@ -84,7 +85,7 @@ def _noise(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _promise(row: Mapping[str, Any]) -> str:
+def _promise(row: Mapping[str, Any], same_class: bool = False) -> str:
     """What one observer is kept from telling."""
     relation = row["relation"]
     other = next(r.value for r in Relation if r.value != relation)
@@ -92,8 +93,9 @@ def _promise(row: Mapping[str, Any]) -> str:
     seen = f"{row['observer']} ({row['sees']})"
     if math.isinf(value):
         return f"towards {seen}: no promise. Epsilon is infinite: private data can be read off."
+    change = _CHANGE[relation] + (" of its class" if same_class else "")
     return (
-        f"towards {seen}: whether {_UNIT[row['unit']]} {_CHANGE[relation]} changes the probability "
+        f"towards {seen}: whether {_UNIT[row['unit']]} {change} changes the probability "
         f"of anything it can observe by a factor of at most exp({epsilon_text(value)}), but for "
         f"{row['delta']:g}. That is epsilon {epsilon_text(value)} at delta={row['delta']:g}, unit "
         f"{row['unit']}, relation {relation}; epsilon {epsilon_text(swapped)} for {other}"

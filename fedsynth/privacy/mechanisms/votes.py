@@ -6,17 +6,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from dp_accounting import DpEvent
 
 from fedsynth.core.enums import Unit
 from fedsynth.core.errors import UserError
-from fedsynth.privacy.accounting.events import gaussian
+from fedsynth.privacy.accounting.events import gaussian, gaussian_of_exchange
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.mechanisms.base import BoundedValues, Mechanism
 from fedsynth.privacy.noise import Streams
 from fedsynth.privacy.party_data import Sealed
+
+
+class Assignment(StrEnum):
+    """The rule that assigns records to teachers."""
+
+    HASHED = "hashed"  # by the record alone
+    STRATIFIED = "stratified"  # by the record's class and its rank among the party's of that class
 
 
 @dataclass(frozen=True)
@@ -65,9 +73,15 @@ class VoteCounts:
 
     bounds: VoteBounds
     sums: torch.Tensor  # int32 [images, width]
+    assignment: Assignment = Assignment.HASHED  # of records to the teachers that voted
 
     @staticmethod
-    def count(bounds: VoteBounds, images: int, stacks: Iterable[torch.Tensor]) -> VoteCounts:
+    def count(
+        bounds: VoteBounds,
+        images: int,
+        stacks: Iterable[torch.Tensor],
+        assignment: Assignment = Assignment.HASHED,
+    ) -> VoteCounts:
         """Add up stacks of ballots [teachers, images, width] of small integers. Ballots outside the
         bounds are not counted."""
         sums = torch.zeros(images, bounds.width, dtype=torch.int32)
@@ -75,39 +89,53 @@ class VoteCounts:
             if stack.shape[1:] != sums.shape or stack.is_floating_point():
                 raise ValueError(f"ballots of the form {tuple(stack.shape)} are not {sums.shape}")
             sums = sums.to(stack.device) + (stack * bounds.valid(stack)).sum(0, dtype=torch.int32)
-        return VoteCounts(bounds, sums.cpu())
+        return VoteCounts(bounds, sums.cpu(), assignment)
 
     @staticmethod
     def total(tallies: Iterable[VoteCounts]) -> VoteCounts:
         """The sum of one or more counts of different teachers."""
         first, *rest = tallies
-        if any(other.bounds != first.bounds for other in rest):
-            raise ValueError("ballots under different bounds cannot be added up")
-        return VoteCounts(
-            first.bounds, torch.stack([first.sums, *(t.sums for t in rest)]).sum(0).int()
-        )
+        rules = first.bounds, first.assignment
+        if any((other.bounds, other.assignment) != rules for other in rest):
+            raise ValueError("ballots under different bounds or assignments cannot be added up")
+        sums = torch.stack([first.sums, *(t.sums for t in rest)]).sum(0).int()
+        return VoteCounts(first.bounds, sums, first.assignment)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _VoteMechanism(Mechanism[Sealed[VoteCounts], VoteCounts]):
     """A mechanism on the counted ballots of one round, without sampling.
 
-    Unit: one record, added, removed or exchanged for another one of the same teacher.
-    Assumption: every record belongs to exactly one teacher by a rule that depends on this record
-    alone (a hash of it, for example), and a teacher's ballots are a function of its own records
-    and of public things. Then one record changes the ballots of one teacher.
+    Unit: one record, added, removed or exchanged for another one.
+    Assumption: every record belongs to at most one teacher, and a teacher's ballots are a function
+    of its own records and of public things.
+    Consequence, by the assignment of records. `hashed`: the teacher depends on the record alone,
+    so a record more or less changes the ballots of one teacher, and an exchange those of up to two.
+    `stratified`: the teacher depends on the record's class and its rank among those of its class.
+    If a record is exchanged for another one of its class in its place, all ranks stay, and one
+    teacher's ballots change. A removal, or an exchange for another class, may change those of
+    every teacher: the event bounds neither, and no budget under add/remove pays for it.
 
     Attributes:
         bounds: The public bounds of a ballot.
         images: The public number of images of a round. The sensitivity is computed from both, and
             counts of another form or under other bounds are refused.
+        assignment: The rule that assigned the records. Counts by another one are refused.
     """
 
     bounds: VoteBounds
     images: int
+    assignment: Assignment = Assignment.HASHED
 
     def unit_event(self, unit: Unit) -> DpEvent:
-        return gaussian(self.noise_multiplier)
+        if self.assignment == Assignment.HASHED:
+            return gaussian(self.noise_multiplier)
+        if unit != Unit.RECORD:
+            raise UserError(
+                f"unit={unit}: records that are assigned to teachers by class and rank are bounded "
+                "one by one, and with no other unit."
+            )
+        return gaussian_of_exchange(self.noise_multiplier)
 
     def select(self, data: Sealed[VoteCounts]) -> Sealed[VoteCounts]:
         return data
@@ -115,6 +143,8 @@ class _VoteMechanism(Mechanism[Sealed[VoteCounts], VoteCounts]):
     def checked(self, value: VoteCounts) -> torch.Tensor:
         """The sums as float64, if they have the declared form."""
         shape = self.images, self.bounds.width
+        if value.assignment != self.assignment:
+            raise ValueError(f"the records were not assigned to teachers as {self.assignment}")
         if value.bounds != self.bounds or value.sums.shape != shape:
             raise ValueError(f"the counted ballots are not of the form {shape} under the bounds")
         if value.sums.dtype != torch.int32:

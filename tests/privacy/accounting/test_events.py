@@ -20,6 +20,7 @@ from fedsynth.privacy.accounting.events import (
     from_json,
     from_text,
     gaussian,
+    gaussian_of_exchange,
     nothing,
     one_part,
     parallel,
@@ -33,7 +34,12 @@ from fedsynth.privacy.accounting.events import (
 )
 
 finite = st.floats(0.0, 1e6, allow_nan=False)
-leaves = st.one_of(st.builds(gaussian, finite), st.just(disclosed()), st.just(nothing()))
+leaves = st.one_of(
+    st.builds(gaussian, finite),
+    st.builds(gaussian_of_exchange, finite),
+    st.just(disclosed()),
+    st.just(nothing()),
+)
 trees = st.recursive(
     leaves,
     lambda inner: st.one_of(
@@ -137,6 +143,7 @@ def test_in_words():
     drawn = without_replacement(1000, 1, gaussian(1.07))
     assert describe(drawn) == "Sample(1 of 1000) of Gaussian(sigma=1.07)"
     assert describe(nothing()) == "nothing"
+    assert describe(gaussian_of_exchange(2.0)) == "Gaussian(sigma=2 of an exchange)"
     both = describe(composed([disclosed(), parallel([gaussian(1.0), gaussian(2.0)])]))
     assert "disclosed without noise" in both
     assert "the worst of [Gaussian(sigma=1) | Gaussian(sigma=2)]" in both

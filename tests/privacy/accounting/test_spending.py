@@ -1,5 +1,7 @@
 """The ways of a removed, an added and a replaced record through the parts of an event."""
 
+import math
+
 import pytest
 from countings import DELTA, sgd
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from fedsynth.privacy.accounting.events import (
     composed,
     disclosed,
     gaussian,
+    gaussian_of_exchange,
     one_part,
     parallel,
     poisson,
@@ -86,3 +89,31 @@ def test_many_different_classes_are_counted():
     choices = [parallel([sgd(0.1 + i / 99, 1.0, 1), sgd(0.01, 0.5 + i / 99, 1)]) for i in range(8)]
     with pytest.raises(UserError, match="outermost"):
         epsilon(composed(choices), DELTA, relation="replace_one")
+
+
+def test_a_bound_on_exchanges_costs_them_once_and_promises_nothing_else():
+    event = repeated(gaussian_of_exchange(3.0), 4)
+    assert gaussian_mu_of(event, "replace_one") == pytest.approx(2 / 3, rel=1e-12)
+    assert epsilon(event, DELTA, relation="replace_one") == pytest.approx(
+        epsilon(repeated(gaussian(3.0), 4), DELTA), rel=1e-12
+    )
+    for accountant in ("pld", "rdp", "rdp_classic"):
+        assert epsilon(event, DELTA, accountant) == math.inf
+    beside = composed([event, gaussian(6.0)])
+    assert gaussian_mu_of(beside, "replace_one") == pytest.approx(math.sqrt(4 / 9 + 4 / 36))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        one_part("classes", 0, 2, gaussian_of_exchange(3.0)),
+        parallel([gaussian_of_exchange(3.0)] * 2),
+        parallel([gaussian_of_exchange(3.0), gaussian(3.0)]),
+        poisson(0.1, gaussian_of_exchange(3.0)),
+        gaussian_of_exchange(0.0),
+    ],
+)
+def test_where_a_record_can_leave_a_part_or_a_sample_such_a_bound_is_none(event):
+    """An exchange removes a record there, which the mechanism does not bound."""
+    for relation in ("add_remove", "replace_one"):
+        assert epsilon(event, DELTA, relation=relation) == math.inf

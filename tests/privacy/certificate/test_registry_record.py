@@ -23,6 +23,7 @@ CASES = [
     ("dp_sgd_joint", "together", {"noise_at": "distributed"}),
     ("dp_merf_joint", "together", {"noise_at": "aggregate"}),
     ("gradient_matching", "together", {}),
+    ("datalens", "together", {"assignment": "stratified"}),
 ]
 
 
@@ -40,6 +41,8 @@ def test_the_record_of_a_release_is_valid_at_the_highest_tier(
         assert record == registry_record(body)
         loss = record["deployment"]["privacy_loss"]
         stated = loss["privacy_parameters"]["epsilon"]
+        dealt_by_class = changes.get("assignment") == "stratified"
+        assert ("have the same class" in loss["privacy_unit_details"]) == dealt_by_class
         if job.method_impl.private:
             assert stated == pytest.approx(10.0, rel=0.4)
             assert stated <= job.budget.epsilon

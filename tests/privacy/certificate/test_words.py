@@ -54,3 +54,16 @@ def test_a_reference_is_said_to_promise_nothing(here: Engine, tmp_path, method: 
     assert "no promise. Epsilon is infinite" in text
     assert "must not be published" in text
     assert "whether" not in text
+
+
+def test_where_classes_are_public_an_exchange_is_promised_within_a_class_only(
+    here: Engine, tmp_path
+) -> None:
+    job = certified.released(
+        "datalens", tmp_path / "run", here, "together", assignment="stratified"
+    )
+    verdict = check(next(certified.folder_of(job).glob("*.privacy.json")))
+    text = "\n".join(explanation(verdict))
+    assert "whether one record is replaced by any other of its class changes" in text
+    assert "relation replace_one; epsilon \N{INFINITY} for add_remove" in text
+    assert "treated as public: the class of each record and its place" in text

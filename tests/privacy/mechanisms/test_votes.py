@@ -12,15 +12,23 @@ from guarded import guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.enums import NoisePlacement, Unit
+from fedsynth.core.enums import NoisePlacement, Relation, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import PUBLIC_VIEW
 from fedsynth.core.types import Budget
-from fedsynth.privacy.accounting.events import from_json, gaussian, to_json
+from fedsynth.privacy.accounting.accountant import epsilon
+from fedsynth.privacy.accounting.events import from_json, gaussian, gaussian_of_exchange, to_json
+from fedsynth.privacy.accounting.gdp import gdp_epsilon
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.grid import FixedPointGrid
 from fedsynth.privacy.ledger import BudgetExceeded, read_entries
-from fedsynth.privacy.mechanisms.votes import VoteBounds, VoteCounts, VoteMaxima, VoteSums
+from fedsynth.privacy.mechanisms.votes import (
+    Assignment,
+    VoteBounds,
+    VoteCounts,
+    VoteMaxima,
+    VoteSums,
+)
 from fedsynth.privacy.party_data import Sealed
 
 SIGNS = VoteBounds(10, 3)
@@ -235,3 +243,49 @@ def test_a_user_is_bounded_only_where_the_party_is_one_teacher(tmp_path):
     assert alone.event(Unit.USER) == alone.event(Unit.RECORD) == gaussian(2.0)
     before = alone.evaluate(counts, None, torch.device("cpu"))
     assert not before.values[0].any()
+
+
+# Records assigned by class and rank
+
+
+DEALT = {**SAME, "assignment": Assignment.STRATIFIED}
+
+
+def dealt_counts() -> Sealed[VoteCounts]:
+    sums = torch.ones(2, 10, dtype=torch.int32)
+    return Sealed(VoteCounts(SIGNS, sums, Assignment.STRATIFIED))
+
+
+def test_votes_of_teachers_dealt_by_class_are_charged_for_an_exchange_only(tmp_path):
+    """Noise of two sensitivities is mu = 1/2 for an exchange, which by hash would be mu = 1."""
+    price = gdp_epsilon(0.5, 1e-5)
+    enough = Budget(price * 1.001, 1e-5, relation=Relation.REPLACE_ONE)
+    (found,) = guard(tmp_path, budget=enough).apply(VoteSums(**DEALT), dealt_counts())
+    assert found.shape == (2, 10)
+    (entry,) = read_entries(tmp_path / "ledger.jsonl")
+    assert from_json(entry.event) == gaussian_of_exchange(2.0)
+    assert epsilon(from_json(entry.event), 1e-5, relation="replace_one") == pytest.approx(price)
+    hashed = VoteCounts(SIGNS, torch.ones(2, 10, dtype=torch.int32))
+    with pytest.raises(BudgetExceeded):
+        guard(tmp_path / "hashed", budget=enough).apply(VoteSums(**SAME), Sealed(hashed))
+
+
+def test_no_budget_under_add_remove_pays_for_teachers_dealt_by_class(tmp_path):
+    with pytest.raises(BudgetExceeded):
+        guard(tmp_path, budget=Budget(1e9, 1e-5)).apply(VoteSums(**DEALT), dealt_counts())
+    assert not read_entries(tmp_path / "ledger.jsonl")
+
+
+def test_votes_cannot_be_charged_as_if_records_were_assigned_otherwise(tmp_path):
+    with pytest.raises(ValueError, match="not assigned to teachers as hashed"):
+        guard(tmp_path).apply(VoteSums(**SAME), dealt_counts())
+    hashed = VoteCounts(SIGNS, torch.ones(2, 10, dtype=torch.int32))
+    with pytest.raises(ValueError, match="not assigned to teachers as stratified"):
+        guard(tmp_path).apply(VoteSums(**DEALT), Sealed(hashed), call=1)
+    with pytest.raises(ValueError, match="or assignments"):
+        VoteCounts.total([hashed, VoteCounts(SIGNS, hashed.sums, Assignment.STRATIFIED)])
+
+
+def test_a_user_is_not_bounded_where_records_are_dealt_by_class():
+    with pytest.raises(UserError, match="unit=user: records that are assigned"):
+        VoteSums(**DEALT, teachers=1).event(Unit.USER)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from fedsynth.core.settings import setting
 from fedsynth.methods.common.noise_placement import JointConfig
+from fedsynth.privacy.mechanisms.votes import Assignment
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,11 @@ class DataLensConfig(JointConfig, EnsembleConfig):
 
     teachers: int | None = setting(
         None, "teachers over all parties and stages; none: published", at_least=1
+    )
+    assignment: Assignment = setting(
+        Assignment.HASHED,
+        "records to teachers: by a hash of each record, or equally many of each class for all "
+        "teachers (stratified; with relation=replace_one, and classes of records are public)",
     )
     compression: Compression = setting(
         Compression.TOPK,

@@ -9,8 +9,10 @@ teachers move the image (`generator.py`).
 
 Departures from the paper and its code. Records are assigned to teachers by a hash of their content:
 the published round-robin gives 1138 of MNIST's images to two teachers, which makes the published
-epsilon 1 one of 1.58, and moves every later record when one is removed. Epsilon is computed for the
-true sensitivity of a vote (`parameters.py`), by composition of one Gaussian mechanism per image,
+epsilon 1 one of 1.58, and moves every later record when one is removed. `assignment=stratified`
+deals equally many records of each class to all teachers as published, and no record twice; it needs
+`relation=replace_one`, and the classes of records are public. Epsilon is computed for the true
+sensitivity of a vote (`parameters.py`), by composition of one Gaussian mechanism per image,
 and the number of rounds is fixed before the first. Images that teachers are trained on are drawn
 together, ten classes per latent. The released set comes from the final generator, not from the best
 of many on test data.
@@ -31,7 +33,7 @@ from torch import Tensor
 from fedsynth.core.enums import Unit
 from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
-from fedsynth.core.plan import PartyPlan, Plan
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, RECORD_CLASSES, PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
 from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
 from fedsynth.data.records import Records
@@ -46,7 +48,8 @@ from fedsynth.methods.pate.datalens.parameters import (
 )
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble, TeacherMethod
-from fedsynth.privacy.mechanisms.votes import VoteSums
+from fedsynth.methods.pate.record_assignment import RecordAssignment
+from fedsynth.privacy.mechanisms.votes import Assignment, VoteSums
 
 LAPTOP = {"teachers": 400, "batch": 15, "rounds": 60, "spc": 1000}
 SMOKE = {
@@ -72,6 +75,7 @@ class DataLens(TeacherMethod[DataLensConfig]):
     def plan(self, cfg: DataLensConfig, stage: Stage, budget: Budget) -> Plan:
         parameters = DataLensParameters.of(cfg, stage, budget)
         parameters.check_sizes(cfg, stage)
+        stratified = cfg.assignment == Assignment.STRATIFIED
         return Plan(
             self.name,
             stage,
@@ -82,6 +86,7 @@ class DataLens(TeacherMethod[DataLensConfig]):
             assumes=(
                 "the number of records of each party, and so of its teachers",
                 "the classes of a stage",
+                *((PARTY_CLASS_COUNTS, RECORD_CLASSES) if stratified else ()),
             ),
         )
 
@@ -99,9 +104,15 @@ class DataLens(TeacherMethod[DataLensConfig]):
             return compress_votes(cfg, parameters, gradients, generator)
 
         def build(records: Records) -> TeacherStore:
+            teachers, partition = parameters.teachers[ctx.party], repr(key)
+            if cfg.assignment == Assignment.STRATIFIED:
+                counts = plan.info(ctx.party).class_counts
+                assignment = RecordAssignment.stratified(records, teachers, partition, counts)
+            else:
+                assignment = RecordAssignment.of(records, teachers, partition)
             ensemble = TeacherEnsemble(
                 records,
-                parameters.teachers[ctx.party],
+                assignment,
                 cfg=cfg,
                 parameters=parameters,
                 compression=compression,
@@ -120,6 +131,7 @@ class DataLens(TeacherMethod[DataLensConfig]):
                 noise_multiplier=parameters.multiplier,
                 sketch=parameters.sketch,
                 teachers=parameters.teachers[ctx.party],
+                assignment=cfg.assignment,
             ),
             store.map(partial(TeacherStore.votes, request=request)),
             call=request.round,

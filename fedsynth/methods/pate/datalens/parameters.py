@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from dp_accounting import DpEvent
 
-from fedsynth.core.enums import NoisePlacement, Unit
+from fedsynth.core.enums import NoisePlacement, Relation, Unit
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import Budget, Stage
 from fedsynth.methods.pate.datalens.config import (
@@ -22,10 +22,10 @@ from fedsynth.nn.ensembles.teacher_config import TeacherConfig
 from fedsynth.nn.gan.label_dcgan import LabelDCGAN
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.calibration import gaussian_mu
-from fedsynth.privacy.accounting.events import gaussian, repeated
+from fedsynth.privacy.accounting.events import gaussian, gaussian_of_exchange, repeated
 from fedsynth.privacy.count_sketch import CountSketch
 from fedsynth.privacy.ledger import SLACK
-from fedsynth.privacy.mechanisms.votes import VoteBounds
+from fedsynth.privacy.mechanisms.votes import Assignment, VoteBounds
 
 CONVENTION = "rdp_classic_199"
 LOW_SIGNAL = 0.25  # sum of unanimous votes over the noise; 0.8 at the published setting
@@ -68,14 +68,17 @@ class DataLensParameters(EnsembleParameters):
     sigma: float
     paper_multiplier: float  # as its authors count
     sketch: CountSketch | None
+    assignment: Assignment
 
     @staticmethod
     def of(cfg: DataLensConfig, stage: Stage, budget: Budget) -> DataLensParameters:
         """Compute the parameters of a stage from public facts.
 
         Raises:
-            UserError: `entries` exceeds the image, or the budget does not cover a single round.
+            UserError: `entries` exceeds the image, the budget does not cover a single round, or
+                the assignment of records does not bound what the budget is for.
         """
+        check_assignment(cfg, budget)
         published = published_setting(stage.data.name, budget.epsilon)
         teachers = teachers_per_party(cfg.teachers or published.teachers, stage)
         if budget.unit == Unit.USER:  # all records of a party belong to one teacher
@@ -99,12 +102,13 @@ class DataLensParameters(EnsembleParameters):
         counted = max(sensitivity, by_paper) if budget.accounting == CONVENTION else sensitivity
         sigma = cfg.sigma or published.sigma
         rounds, multiplier = affordable_rounds(
-            budget, multiplier=sigma / counted, at_most=cfg.rounds
+            budget,
+            multiplier=sigma / counted,
+            at_most=cfg.rounds,
+            assignment=cfg.assignment,
         )
         if not rounds:
-            least = counted / gaussian_mu(
-                budget.epsilon, budget.delta, budget.accounting, budget.relation
-            )
+            least = counted / allowed_mu(budget, cfg.assignment)
             raise UserError(
                 f"datalens.sigma={sigma:g}: one round of {images} images with {entries} votes per "
                 f"teacher and image costs more than epsilon={budget.epsilon:g}. Allowed: a sigma "
@@ -124,6 +128,7 @@ class DataLensParameters(EnsembleParameters):
             sigma=sigma,
             paper_multiplier=sigma / by_paper,
             sketch=sketch,
+            assignment=cfg.assignment,
         )
 
     @property
@@ -134,7 +139,7 @@ class DataLensParameters(EnsembleParameters):
     @property
     def event(self) -> DpEvent:
         """The privacy cost of all rounds to one record."""
-        return repeated(gaussian(self.multiplier), self.rounds)
+        return repeated(_ROUND[self.assignment](self.multiplier), self.rounds)
 
     @property
     def paper_event(self) -> DpEvent:
@@ -188,7 +193,46 @@ def teachers_per_party(teachers: int, stage: Stage) -> dict[int, int]:
     return assigned
 
 
-def affordable_rounds(budget: Budget, *, multiplier: float, at_most: int) -> tuple[int, float]:
+_ROUND = {Assignment.HASHED: gaussian, Assignment.STRATIFIED: gaussian_of_exchange}
+
+
+def check_assignment(cfg: DataLensConfig, budget: Budget) -> None:
+    """Refuse an assignment of records that does not bound what the budget is for.
+
+    Raises:
+        UserError: The assignment is stratified, and the relation or the unit is another one.
+    """
+    if cfg.assignment != Assignment.STRATIFIED:
+        return
+    if budget.unit != Unit.RECORD:
+        raise UserError(
+            f"datalens.assignment=stratified with unit={budget.unit}: it bounds one record, not "
+            "all of a party. Allowed: unit=record, or datalens.assignment=hashed."
+        )
+    if budget.relation != Relation.REPLACE_ONE:
+        raise UserError(
+            f"datalens.assignment=stratified has no guarantee under relation={budget.relation}: "
+            "one record less moves all later records of its class to other teachers, so that every "
+            "vote may change. Allowed: relation=replace_one, where a record is exchanged for "
+            "another one of its class, or datalens.assignment=hashed."
+        )
+
+
+def allowed_mu(budget: Budget, assignment: Assignment) -> float:
+    """The mu that all rounds may spend together, relative to what one teacher changes.
+
+    Stratified, an exchange changes one teacher, as a removal does if records are hashed."""
+    exchange = budget.relation if assignment == Assignment.HASHED else Relation.ADD_REMOVE
+    return gaussian_mu(budget.epsilon, budget.delta, budget.accounting, exchange)
+
+
+def affordable_rounds(
+    budget: Budget,
+    *,
+    multiplier: float,
+    at_most: int,
+    assignment: Assignment = Assignment.HASHED,
+) -> tuple[int, float]:
     """The number of Gaussian releases that the budget covers, and their noise multiplier.
 
     It is known before the first round because the cost of a round does not depend on the votes. If
@@ -199,11 +243,11 @@ def affordable_rounds(budget: Budget, *, multiplier: float, at_most: int) -> tup
     """
 
     def cost(rounds: int) -> float:
-        event = repeated(gaussian(multiplier), rounds)
+        event = repeated(_ROUND[assignment](multiplier), rounds)
         return epsilon(event, budget.delta, budget.accounting, budget.relation)
 
     limit = budget.epsilon * (1 + SLACK)
-    mu = gaussian_mu(budget.epsilon, budget.delta, budget.accounting, budget.relation)
+    mu = allowed_mu(budget, assignment)
     rounds = min(at_most + 1, math.ceil((mu * multiplier) ** 2) + 1)
     while rounds and cost(rounds) > limit:
         rounds -= 1

@@ -56,7 +56,7 @@ class TeacherStore:
                     "trained its teachers on: the server's folder was changed in the middle of a "
                     "stage. Start the run anew."
                 )
-            return VoteCounts(parameters.bounds, journal["sums"])
+            return VoteCounts(parameters.bounds, journal["sums"], ensemble.assignment.rule)
         query = self._query(number, request.arrays)
         self._advance_to(request)
         counts = ensemble.run_round(query)

@@ -110,7 +110,7 @@ class TeacherEnsemble:
     def __init__(
         self,
         records: Records,
-        teachers: int,
+        assignment: RecordAssignment,
         *,
         cfg: EnsembleConfig,
         parameters: EnsembleParameters,
@@ -120,11 +120,11 @@ class TeacherEnsemble:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """`key` names the public randomness, which includes the assignment of records."""
+        """`key` names the public randomness, and is the name of the assignment's partition."""
         self.cfg, self.parameters, self.stage, self.key = cfg, parameters, stage, key
         self.compression, self.dtype, self.device = compression, dtype, device
         self.shape = parameters.teacher_shape(cfg, stage)
-        self.assignment = RecordAssignment.of(records, teachers, repr(key))
+        self.assignment = assignment
         self.records = or_black_image(records, stage.classes)
         class_index = torch.zeros(stage.data.classes, dtype=torch.int64)
         class_index[list(stage.classes)] = torch.arange(len(stage.classes))
@@ -185,7 +185,8 @@ class TeacherEnsemble:
         remaining, lock = iter(self.stacks), threading.Lock()
 
         def worker(_: int) -> VoteCounts:
-            return VoteCounts.count(self.parameters.bounds, self.parameters.images, votes())
+            parameters, rule = self.parameters, self.assignment.rule
+            return VoteCounts.count(parameters.bounds, parameters.images, votes(), rule)
 
         def votes() -> Iterator[Tensor]:
             """Train one remaining stack after another and yield its votes."""

@@ -34,6 +34,7 @@ from fedsynth.methods.pate.datalens.generator import StudentGenerator
 from fedsynth.methods.pate.datalens.teacher_store import TeacherStore
 from fedsynth.methods.pate.datalens.teachers import Query, TeacherEnsemble, TeacherMethod
 from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
+from fedsynth.methods.pate.record_assignment import RecordAssignment
 from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
 
 LAPTOP = {
@@ -86,14 +87,15 @@ class GPate(TeacherMethod[GPateConfig]):
             return bin_votes(gradients @ directions.to(gradients), cfg)
 
         def build(records: Records) -> TeacherStore:
+            key = (*public_key, ctx.party)
             ensemble = TeacherEnsemble(
                 records,
-                teachers,
+                RecordAssignment.of(records, teachers, repr(key)),
                 cfg=cfg,
                 parameters=parameters,
                 compression=compression,
                 stage=plan.stage,
-                key=(*public_key, ctx.party),
+                key=key,
                 dtype=torch.bfloat16,
                 device=ctx.device,
             )

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsynth.core.enums import Unit
+from fedsynth.core.enums import Relation, Unit
 from fedsynth.core.errors import UserError
+from fedsynth.core.plan import PARTY_CLASS_COUNTS, RECORD_CLASSES
 from fedsynth.core.types import Budget, DatasetInfo, PartyInfo, Stage
 from fedsynth.methods.pate.datalens.config import DataLensConfig
 from fedsynth.methods.pate.datalens.datalens import DataLens
@@ -22,7 +23,13 @@ from fedsynth.methods.pate.datalens.parameters import (
     teachers_per_party,
 )
 from fedsynth.privacy.accounting.accountant import epsilon
-from fedsynth.privacy.accounting.events import gaussian, poisson, repeated
+from fedsynth.privacy.accounting.events import (
+    gaussian,
+    gaussian_of_exchange,
+    poisson,
+    repeated,
+)
+from fedsynth.privacy.mechanisms.votes import Assignment
 
 MNIST = DatasetInfo("mnist", (1, 28, 28), 10, (0.1307,), (0.3081,))
 TINY = DatasetInfo("tiny", (1, 8, 8), 3, (0.5,), (0.25,))
@@ -197,3 +204,49 @@ def test_a_plan_with_few_teachers_warns_of_low_signal(changes, parties, texts):
     warnings = DataLens().plan(cfg, stage, budget(1.0, "pld")).warnings
     assert bool(warnings) == bool(texts)
     assert all(text in warnings[0] for text in texts)
+
+
+# Teachers with equally many records of each class
+
+EXCHANGE = Budget(1.0, DELTA, relation=Relation.REPLACE_ONE, accounting=CONVENTION)
+
+
+def test_dealt_by_class_the_published_rounds_hold_for_an_exchange():
+    """The published sensitivity is that of one teacher, which by hash an exchange exceeds."""
+    dealt = DataLensConfig(assignment=Assignment.STRATIFIED)
+    found = DataLensParameters.of(dealt, stage_of(), EXCHANGE)
+    assert (found.rounds, found.sigma) == (86, pytest.approx(5000))
+    assert found.event == repeated(gaussian_of_exchange(found.multiplier), 86)
+    spent = epsilon(found.event, DELTA, CONVENTION, Relation.REPLACE_ONE)
+    assert spent == pytest.approx(0.99571, abs=5e-6)
+    assert epsilon(found.event, DELTA) == math.inf
+    hashed = DataLensParameters.of(DataLensConfig(), stage_of(), EXCHANGE)
+    assert hashed.rounds < 86 / 3
+
+
+@pytest.mark.parametrize("accounting", ["pld", "rdp", CONVENTION])
+def test_by_class_the_same_rounds_need_half_the_noise_and_use_up_the_budget(accounting):
+    exchange = dataclasses.replace(EXCHANGE, accounting=accounting)
+    both = [
+        DataLensParameters.of(DataLensConfig(assignment=rule, rounds=5), stage_of(), exchange)
+        for rule in (Assignment.STRATIFIED, Assignment.HASHED)
+    ]
+    assert both[0].sigma == pytest.approx(both[1].sigma / 2, rel=1e-3)
+    for found in both:
+        spent = epsilon(found.event, DELTA, accounting, Relation.REPLACE_ONE)
+        assert 0.99 < spent <= 1.0 + 1e-6
+
+
+def test_by_class_other_guarantees_than_for_an_exchanged_record_are_refused():
+    dealt = DataLensConfig(assignment=Assignment.STRATIFIED)
+    with pytest.raises(UserError, match="relation=add_remove: one record less moves all later"):
+        DataLensParameters.of(dealt, stage_of(), budget(1.0))
+    with pytest.raises(UserError, match="with unit=user"):
+        DataLensParameters.of(dealt, stage_of(), dataclasses.replace(EXCHANGE, unit=Unit.USER))
+
+
+def test_by_class_the_plan_names_what_it_treats_as_public():
+    dealt = DataLensConfig(assignment=Assignment.STRATIFIED)
+    assumed = DataLens().plan(dealt, stage_of(), EXCHANGE).assumes
+    assert {PARTY_CLASS_COUNTS, RECORD_CLASSES} <= set(assumed)
+    assert RECORD_CLASSES not in DataLens().plan(DataLensConfig(), stage_of(), EXCHANGE).assumes

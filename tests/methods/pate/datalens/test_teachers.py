@@ -11,6 +11,8 @@ from tiny_teachers import run_rounds, some_records, tiny_ensemble
 
 from fedsynth.core.errors import UserError
 from fedsynth.data.records import Records
+from fedsynth.methods.pate.datalens.teachers import TeacherEnsemble
+from fedsynth.methods.pate.record_assignment import RecordAssignment
 
 
 @given(st.integers(0, 59), st.booleans())
@@ -30,6 +32,40 @@ def test_a_record_more_or_less_changes_one_teacher_wherever_it_stands(position, 
     bound = one.parameters.bounds.sensitivity(one.parameters.images)
     for a, b in zip(counts, fewer, strict=True):
         assert float((a - b).double().norm()) <= bound
+
+
+def dealt(records: Records) -> TeacherEnsemble:
+    """Teachers that have equally many records of each class, by the counts that are public."""
+    counts = {0: 20, 1: 20, 2: 20}
+    assignment = RecordAssignment.stratified(records, 12, repr(("k",)), counts)
+    return tiny_ensemble(records, assignment=assignment)
+
+
+@given(st.integers(0, 59))
+@settings(max_examples=6, deadline=None)
+def test_dealt_by_class_an_exchange_changes_one_teacher_and_its_votes(place):
+    records = Records(some_records().images, torch.arange(60) % 3)
+    images = records.images.clone()
+    images[place] = 255 - images[place]
+    (counts, states), (others, those) = (
+        run_rounds(dealt(r), 2) for r in (records, Records(images, records.labels))
+    )
+    assert sum(not torch.equal(a, b) for a, b in zip(states, those, strict=True)) <= 1
+    rule, images_voted_on = dealt(records).parameters.bounds, dealt(records).parameters.images
+    for a, b in zip(counts, others, strict=True):
+        assert float((a - b).double().norm()) <= rule.sensitivity(images_voted_on)
+
+
+def test_dealt_by_class_a_removal_moves_votes_further_than_one_teacher_can():
+    """The bound would be broken under add/remove, where this assignment is refused."""
+    records = Records(some_records().images, torch.arange(60) % 3)
+    rest = Records(records.images[1:], records.labels[1:])
+    whole = dealt(records)
+    (counts, states), (fewer, those) = (run_rounds(e, 2) for e in (whole, dealt(rest)))
+    assert sum(not torch.equal(a, b) for a, b in zip(states, those, strict=True)) > 3
+    bound = whole.parameters.bounds.sensitivity(whole.parameters.images)
+    moved = [float((a - b).double().norm()) for a, b in zip(counts, fewer, strict=True)]
+    assert max(moved) > bound
 
 
 def test_teachers_without_records_abstain():
