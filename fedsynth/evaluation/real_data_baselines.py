@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from fedsynth.evaluation.classical_classifiers import PACKAGES
+from fedsynth.evaluation.classical_classifiers import FORMS, PACKAGES
 from fedsynth.evaluation.train_classifier import EvaluationTask, train_and_test
 from fedsynth.evaluation.types import EvalResult
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
@@ -35,7 +35,8 @@ def _file_stem(task: EvaluationTask) -> str:
     """A name that depends on data, classes, rules, program versions and randomness."""
     config, package = task.config, PACKAGES.get(task.classifier, "torch")
     rules = (config.rules, config.epochs, config.max_images, config.width, config.dtype)
-    program = (FORM, package, metadata.version(package))
+    form = (FORM, *([FORMS[task.classifier]] if task.classifier in FORMS else []))
+    program = (*form, package, metadata.version(package))
     tensors = (task.train.images, task.train.labels, task.test_images, task.test_labels)
     dependencies: tuple[object, ...] = (
         task.classifier,

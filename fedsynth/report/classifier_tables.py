@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
-from fedsynth.evaluation.classical_classifiers import REMARKS, SUITE
+from fedsynth.evaluation.classical_classifiers import SUITE
 
 _ACCURACY_METRIC = re.compile(r"accuracy_([A-Z])_(\w+)")
 QUALITY = {
@@ -79,7 +79,6 @@ def by_classifier(metrics: pd.DataFrame) -> TableData | None:
     names = {m[2] for m in accuracies.values()}
     if protocols == ["G"] and (without := [name for name in SUITE if name not in names]):
         caption += f" (of {len(SUITE)}, without {', '.join(without)})"
-    caption += "".join(f"; {name}: {remark}" for name, remark in REMARKS.items() if name in names)
     if calibrated:
         caption += (
             "; the calibrated average is the mean ratio of each accuracy to that of the same "

@@ -165,7 +165,6 @@ def test_cells_that_contradict_each_other_are_flagged() -> None:
         ({"method": "dp_merf", "table": "II"}, "spends .79 to .98"),
         ({"method": "dpmix"}, "re-implementation"),
         ({"protocol": "L"}, "best of 600 epochs"),
-        ({"protocol": "G", "classifier": "adaboost"}, "SAMME.R"),
     ],
 )
 def test_doubts_of_the_specifications_are_on_their_rows(

@@ -166,9 +166,7 @@ def test_an_average_is_that_of_the_rows_and_as_published_as_its_weakest() -> Non
     assert cell.result is not None
     assert cell.result.ours == pytest.approx(0.7)  # of .1 to 1.3
     assert cell.status == Status.PUBLISHED
-    assert cell.reason == A1.run("real_quick").notes + "; " + (
-        "AdaBoost by SAMME in place of SAMME.R, which scikit-learn no longer has"
-    )
+    assert cell.reason == A1.run("real_quick").notes
     weaker = dataclasses.replace(found[3], preset=str(Preset.REDUCED), reason="on fewer images")
     cell = average_of([*found[:3], weaker, *found[4:]])
     assert cell.status == Status.REDUCED
