@@ -134,7 +134,7 @@ class GSWGAN(Commands):
     def __call__(self, words: Sequence[str]) -> int:
         super().__call__(words)
         (out,) = (word.removeprefix("out=") for word in words if word.startswith("out="))
-        job = ("gs_wgan", 380.0, 0, 1)
+        job = ("gs_wgan", 571.0, 0, 1)
         RunDirectory(Path(out)).add_metrics(
             [(*job, "accuracy_G_cnn", 0.6), (*job, "epsilon_paper", self.counted)]
         )
