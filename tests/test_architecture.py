@@ -16,6 +16,7 @@ STATEMENTS = 20  # in functions; a module with more needs a test file of its own
 
 CROSS_CUTTING = {
     "test_architecture.py": "the structure of the repository",
+    "test_data_dependent_bound.py": "a program of benchmarks/",
     "test_docs_privacy.py": "pages of docs/",
     "test_extension.py": "the examples of the guides",
     "test_guides.py": "the tour and the stories",
