@@ -167,6 +167,30 @@ def accuracy_over_budgets(
     return figure
 
 
+def cumulative_shares(
+    samples: Mapping[str, np.ndarray], limit: float, axis: str, title: str, theme: Theme = LIGHT
+) -> Figure:
+    """One line per sample: the share of its numbers up to each value, which is on a logarithmic
+    axis with this name. A dashed line marks `limit`."""
+    figure, (panel,) = grid(1, 1, (5.6, 3.6), theme)
+    styles = _styles(set(samples), set(), theme)
+    for name, numbers in samples.items():
+        shares = np.arange(1, len(numbers) + 1) / len(numbers)
+        every = max(1, len(numbers) // 6)
+        panel.plot(
+            np.sort(numbers), shares, label=plain_text(name), markevery=every, **styles[name]
+        )
+    panel.axvline(limit, color=theme.axis, linestyle="--", linewidth=1.2)
+    panel.set_xscale("log")
+    panel.set_title(plain_text(title), fontsize=10)
+    panel.set_xlabel(axis)
+    panel.set_ylabel("share up to this value")
+    panel.grid(color=theme.grid, linewidth=0.8)
+    panel.set_axisbelow(True)
+    _legend_below(figure, [panel], 2, theme)
+    return figure
+
+
 def _bars(line: pd.DataFrame) -> np.ndarray:
     """Lengths of error bars below and above, zero where there are none."""
     if "low" in line:

@@ -22,6 +22,7 @@ from fedsynth.report.figures import (
     accuracy_matrix_tables,
     accuracy_over_budgets,
     accuracy_over_stages,
+    cumulative_shares,
     grid,
     heat_map,
     images_by_method,
@@ -61,6 +62,21 @@ def test_every_budget_is_a_point_with_its_deviation() -> None:
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
     assert render(figure, "png").startswith(b"\x89PNG")
+
+
+def test_a_line_rises_by_the_share_of_each_number() -> None:
+    samples = {"b": np.array([4.0, 1.0, 2.0, 1.0]), "_a": np.array([0.5])}
+    figure = cumulative_shares(samples, 2.0, "norm", "private")
+    (panel,) = figure.axes
+    first, second, limit = panel.get_lines()
+    assert first.get_xdata().tolist() == [1, 1, 2, 4]
+    assert first.get_ydata().tolist() == [0.25, 0.5, 0.75, 1]
+    assert second.get_ydata().tolist() == [1]
+    assert limit.get_xdata() == [2.0, 2.0]
+    assert (panel.get_xscale(), panel.get_xlabel(), panel.get_title()) == ("log", "norm", "private")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["b", "a"]
+    assert render(figure, "svg").startswith(b"<?xml")
 
 
 def test_one_budget_makes_no_line() -> None:

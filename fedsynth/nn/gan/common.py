@@ -53,8 +53,8 @@ def require_quarters(shape: Shape) -> None:
         )
 
 
-def require_side_28_or_32(shape: Shape, generator: str) -> None:
-    """Refuse images that a generator cannot draw by doubling 4x4 pixels three times."""
+def require_side(shape: Shape, generator: str) -> None:
+    """Refuse images that a generator cannot draw by doubling 4x4 pixels three or four times."""
     _, height, width = shape
-    if height != width or height not in (28, 32):
-        raise UserError(f"{generator} draws images of 28 or 32 pixels, not {height}x{width}.")
+    if height != width or height not in (28, 32, 64):
+        raise UserError(f"{generator} draws images of 28, 32 or 64 pixels, not {height}x{width}.")

@@ -10,7 +10,7 @@ from fedsynth.core.types import Shape
 from fedsynth.nn.gan.common import (
     pixel_norm,
     require_quarters,
-    require_side_28_or_32,
+    require_side,
     with_labels,
 )
 
@@ -53,7 +53,8 @@ class PriorGenerator(nn.Module):
 
     Output in network units, without a last activation: [n, c, h, w]. 1,114,305 parameters for
     28x28x1 and ten classes at the published depth of 256 channels; images of 32 pixels need no
-    crop.
+    crop. Images of 64 pixels, for which there is no published form, take one more layer of half the
+    channels, which doubles the sides.
     """
 
     def __init__(
@@ -61,22 +62,28 @@ class PriorGenerator(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, _ = shape
-        require_side_28_or_32(shape, "the generator prior")
+        require_side(shape, "the generator prior")
         self.classes = classes
         self.crop = 7 if height == 28 else 8
         self.start = (depth, 4, 4)
         self.dense = nn.Linear(latent_size + classes, depth * 4 * 4)
         self.first = nn.ConvTranspose2d(depth, depth // 2, 5)
         self.second = nn.ConvTranspose2d(depth // 2, depth // 4, 5)
-        last = 8 if height == 28 else 10
-        self.third = nn.ConvTranspose2d(depth // 4, channels, last, stride=2)
+        last, outputs = 8 if height == 28 else 10, channels
+        if height == 64:
+            outputs = max(1, depth // 8)
+        self.third = nn.ConvTranspose2d(depth // 4, outputs, last, stride=2)
+        self.fourth = None
+        if height == 64:
+            self.fourth = nn.ConvTranspose2d(outputs, channels, 4, stride=2, padding=1)
 
     def forward(self, latents: Tensor, labels: Tensor) -> Tensor:
         """The images of these latent vectors and labels (class indices 0..classes-1)."""
         x = self.dense(with_labels(latents, labels, self.classes)).unflatten(1, self.start)
         x = self.first(pixel_norm(F.relu(x)))[:, :, : self.crop, : self.crop]
         x = self.second(pixel_norm(F.relu(x)))
-        return self.third(pixel_norm(F.relu(x)))
+        x = self.third(pixel_norm(F.relu(x)))
+        return x if self.fourth is None else self.fourth(pixel_norm(F.relu(x)))
 
 
 class DCGANGenerator(PriorGenerator):

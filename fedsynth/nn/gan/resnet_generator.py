@@ -7,18 +7,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsynth.core.types import Shape
-from fedsynth.nn.gan.common import pixel_norm, require_side_28_or_32, with_labels
+from fedsynth.nn.gan.common import pixel_norm, require_side, with_labels
 from fedsynth.nn.gan.spectral_norm import SpectralConv2d, SpectralLinear
 
 _EPS = 1e-10
 
 
 class ResNetGenerator(nn.Module):
-    """A linear layer, three residual blocks that double the sides, one convolution, sigmoid.
+    """A linear layer, residual blocks that double the sides of 4x4, one convolution, sigmoid.
 
     Latent vectors and class indices in, pixels in [0, 1] out. 3,826,177 parameters for 28x28x1 and
     ten classes at the published depth of 256 channels. For images of 28 pixels the last convolution
-    has no padding and the last two rows and columns are dropped.
+    has no padding and the last two rows and columns are dropped. Three blocks as published; images
+    of 64 pixels, for which there is no published form, take a fourth one.
     """
 
     def __init__(
@@ -26,11 +27,11 @@ class ResNetGenerator(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, _ = shape
-        require_side_28_or_32(shape, "the residual generator")
+        require_side(shape, "the residual generator")
         self.classes, self.side = classes, height
         self.start = (depth, 4, 4)
         self.dense = SpectralLinear(latent_size + classes, depth * 4 * 4)
-        self.blocks = nn.Sequential(*(_Block(depth) for _ in range(3)))
+        self.blocks = nn.Sequential(*(_Block(depth) for _ in range(4 if height == 64 else 3)))
         self.last = SpectralConv2d(depth, channels, 3, padding=0 if height == 28 else 1)
 
     def forward(self, latents: Tensor, labels: Tensor) -> Tensor:

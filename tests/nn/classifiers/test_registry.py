@@ -56,9 +56,17 @@ def test_the_logits_of_an_image_depend_on_that_image_alone(
     torch.testing.assert_close(together[1:2], net(x[1:2]), rtol=1e-4, atol=1e-5)
 
 
-def test_large_square_images() -> None:
-    for name in ("alexnet", "vgg11", "resnet18", "mlp"):
-        assert classifier(name, (3, 64, 64), 2)(torch.zeros(1, 3, 64, 64)).shape == (1, 2)
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_large_square_images(name: str) -> None:
+    """All cells of 64x64 images count: CelebA and Places have this size."""
+    with default_seed("large", name):
+        net = classifier(name, (3, 64, 64), 2, width=8).eval()
+    x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    scores = net(x)
+    assert scores.shape == (2, 2)
+    (gradient,) = torch.autograd.grad(scores[:, 0].sum(), x)
+    quarters = gradient.abs().unflatten(2, (2, 32)).unflatten(4, (2, 32)).amax((0, 1, 3, 5))
+    assert (quarters > 0).all()
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -33,7 +35,7 @@ def test_sizes_are_the_published_ones(net, published):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
 def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
     data = DatasetInfo("tiny", shape, 3, (0.5,) * shape[0], (0.25,) * shape[0])
     net = make_generator(kind, 5, 3, data, "key").eval()
@@ -49,6 +51,16 @@ def test_images_have_the_shape_of_the_data_and_obey_code_and_label(kind, shape):
         assert images.max() <= 1
 
 
+@pytest.mark.parametrize("kind", [DCGANGenerator, PriorGenerator, ResNetGenerator])
+def test_every_pixel_of_a_large_image_depends_on_the_latent_vector(kind):
+    """A layer too few, or one of the wrong stride, leaves borders that are the same in all."""
+    data = DatasetInfo("tiny", (3, 64, 64), 2, (0.5,) * 3, (0.25,) * 3)
+    net = make_generator(partial(kind, depth=64), 6, 2, data, "key").eval()
+    codes = torch.randn((40, 6), generator=torch.Generator().manual_seed(0))
+    images = net(codes, torch.zeros(40, dtype=torch.int64))
+    assert images.std(0).min() > 1e-4 * images.std(0).mean()
+
+
 def test_the_key_alone_decides_the_first_weights():
     data = DatasetInfo("tiny", (1, 28, 28), 3, (0.5,), (0.25,))
     first, again, other = (
@@ -59,7 +71,7 @@ def test_the_key_alone_decides_the_first_weights():
 
 
 @pytest.mark.parametrize(
-    ("kind", "side"), [(ConvCondGen, 30), (PriorGenerator, 64), (ResNetGenerator, 64)]
+    ("kind", "side"), [(ConvCondGen, 30), (PriorGenerator, 48), (ResNetGenerator, 36)]
 )
 def test_sizes_that_cannot_be_drawn_are_refused(kind, side):
     with pytest.raises(UserError, match=f"{side}x{side}"):
