@@ -36,7 +36,7 @@ def _file_stem(task: EvaluationTask) -> str:
     config, package = task.config, PACKAGES.get(task.classifier, "torch")
     rules = (config.rules, config.epochs, config.max_images, config.width, config.dtype)
     form = (FORM, *([FORMS[task.classifier]] if task.classifier in FORMS else []))
-    program = (*form, package, metadata.version(package))
+    program = (*form, package, _version(package))
     tensors = (task.train.images, task.train.labels, task.test_images, task.test_labels)
     dependencies: tuple[object, ...] = (
         task.classifier,
@@ -49,3 +49,12 @@ def _file_stem(task: EvaluationTask) -> str:
     if torch.device(task.device).type != "cpu":
         dependencies = (*dependencies, torch.device(task.device).type)
     return file_stem(f"{task.info.name}-{task.classifier}", tensors, *dependencies)
+
+
+def _version(package: str) -> str:
+    """The version of a package, or of another distribution of it (xgboost-cpu of xgboost)."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        (distribution, *_) = metadata.packages_distributions()[package]
+        return metadata.version(distribution)
