@@ -29,7 +29,7 @@ LEAVES = {  # the only places that wait for the GPU, and how often they run
     "methods.dp_gan.dp_gan:PerClassGenerators.forward": "the synthetic set, once per class",
     "methods.dpmix:DPMix.synthesize": "the synthetic set, once",
     "methods.marginals.mst:_measured": "noised counts, once per mechanism",
-    "methods.gs_wgan.generator:GeneratorTrainer.sample": "the synthetic set, by parts",
+    "methods.gs_wgan.generator:GeneratorTrainer._drawn": "the synthetic set, by parts",
     "methods.sketch_teach.synthesis:SetSynthesizer._label": "the synthetic set, once",
     "methods.sketch_teach.class_model:ClassModelEstimator._send": "an answer, once per question",
     "methods.sketch_teach.linear_teacher:FeatureMap.fit": "an eigenvalue problem, once per stage",

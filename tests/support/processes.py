@@ -22,6 +22,13 @@ def name_of(process: psutil.Process) -> str:
     return ""
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """The command line of a process, empty once it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
 def directory_of(process: psutil.Process) -> str | None:
     """The working directory of a process, None once it has ended."""
     with contextlib.suppress(psutil.Error):
