@@ -74,32 +74,32 @@ def log_of_other_outcomes(counts: np.ndarray, sigma: float) -> float:
                math.log1p(-1 / len(counts)))  # fmt: skip
 
 
-def data_dependent_rdp(log_q: float, slope: float, orders: np.ndarray = ORDERS) -> np.ndarray:
+def data_dependent_rdp(log_q: float, per_order: float, orders: np.ndarray = ORDERS) -> np.ndarray:
     """Theorem 6, with the orders of proposition 10: a bound on the Renyi divergence at these data.
 
     Args:
         log_q: The log of a bound on the probability of any but the likeliest outcome.
-        slope: The divergence of order a is at most `slope * a`, whatever the data.
+        per_order: The divergence of order a is at most `per_order * a`, whatever the data.
         orders: The orders a.
 
     Returns:
         The smaller one of the two bounds at each order.
     """
-    independent = slope * orders
+    independent = per_order * orders
     if log_q == -math.inf:
         return 0.0 * orders
-    second = math.sqrt(-log_q / slope)
-    if second <= 1 or log_q + slope * second >= 0:
+    second = math.sqrt(-log_q / per_order)
+    if second <= 1 or log_q + per_order * second >= 0:
         return independent
     first = second + 1
-    peak = slope * second * (second - 1) - second * (
+    peak = per_order * second * (second - 1) - second * (
         math.log1p(1 / second) - math.log1p(-1 / second)
     )
     if log_q > peak:
         return independent
     log_1q = _log_of_rest(log_q)
-    likeliest = log_1q - _log_of_rest((log_q + slope * second) * (1 - 1 / second))
-    others = slope * first - log_q / (first - 1)
+    likeliest = log_1q - _log_of_rest((log_q + per_order * second) * (1 - 1 / second))
+    others = per_order * first - log_q / (first - 1)
     total = np.logaddexp(log_1q + (orders - 1) * likeliest, log_q + (orders - 1) * others)
     bound = np.minimum(independent, total / (orders - 1))
     return np.where(orders < first, bound, independent)
@@ -256,13 +256,13 @@ def datalens_rounds(
 
     ensemble = ensemble_of(cfg, parameters, stage, records, compression)
     student = StudentGenerator(cfg, parameters, stage, KEY, CPU)
-    slope, needed = 2 * entries / sigma**2, parameters.beta * teachers
+    per_order, needed = 2 * entries / sigma**2, parameters.beta * teachers
     for number in range(parameters.rounds):
         sums = vote_sums(ensemble, student, number)
         noised = noisy(sums, sigma, number, "votes")
         yield {
             "by the votes, for whole vectors": sum(
-                data_dependent_rdp(log_of_other_vectors(v, sigma, needed), slope)
+                data_dependent_rdp(log_of_other_vectors(v, sigma, needed), per_order)
                 for v in sums.numpy()
             ),
             "as DataLens's program computes it": sum(

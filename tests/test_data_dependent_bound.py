@@ -72,15 +72,15 @@ def test_no_neighbour_diverges_further_than_the_bound(counts, sigma, order):
 def test_it_is_the_formula_of_the_theorem_where_that_applies():
     """In plain arithmetic, as it is printed, with the two higher orders of proposition 10."""
     sigma, log_q, order = 10.0, -8.0, 3.0
-    q, slope = math.exp(log_q), 1 / sigma**2
+    q, per_order = math.exp(log_q), 1 / sigma**2
     second = math.sqrt(-log_q) * sigma
     first = second + 1
-    a = (1 - q) / (1 - (q * math.exp(slope * second)) ** ((second - 1) / second))
-    b = math.exp(slope * first) / q ** (1 / (first - 1))
+    a = (1 - q) / (1 - (q * math.exp(per_order * second)) ** ((second - 1) / second))
+    b = math.exp(per_order * first) / q ** (1 / (first - 1))
     printed = math.log((1 - q) * a ** (order - 1) + q * b ** (order - 1)) / (order - 1)
-    (found,) = bound.data_dependent_rdp(log_q, slope, np.array([order]))
+    (found,) = bound.data_dependent_rdp(log_q, per_order, np.array([order]))
     assert found == pytest.approx(printed, rel=1e-6)
-    assert found < 0.1 * slope * order
+    assert found < 0.1 * per_order * order
 
 
 def test_the_value_is_another_one_on_neighbouring_data():
@@ -96,17 +96,19 @@ def test_the_value_is_another_one_on_neighbouring_data():
 @pytest.mark.parametrize(("entries", "sigma"), [(200, 5000), (300, 800), (350, 900), (350, 1000)])
 def test_at_the_published_settings_the_bound_does_not_apply(entries, sigma):
     """With 784 pixels q is at its cap, so that the program prints the bound for any votes."""
-    slope = 2 * entries / sigma**2
+    per_order = 2 * entries / sigma**2
     nearly_all = np.zeros(784)
     nearly_all[:entries] = 4000.0  # unanimous teachers
     log_q = bound.log_of_other_outcomes(nearly_all, sigma)
     assert log_q == math.log1p(-1 / 784)
-    assert (bound.data_dependent_rdp(log_q, slope) == slope * bound.ORDERS).all()
+    assert (bound.data_dependent_rdp(log_q, per_order) == per_order * bound.ORDERS).all()
 
 
 def test_the_published_epsilon_comes_from_the_bound_for_any_votes():
-    slope = 2 * 200 / 5000**2
-    assert bound.classic_epsilon(1290 * slope * bound.ORDERS) == pytest.approx(0.99571, abs=5e-6)
+    per_order = 2 * 200 / 5000**2
+    assert bound.classic_epsilon(1290 * per_order * bound.ORDERS) == pytest.approx(
+        0.99571, abs=5e-6
+    )
 
 
 def test_for_a_vector_the_value_of_the_program_is_no_bound():

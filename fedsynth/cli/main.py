@@ -206,10 +206,8 @@ def evaluate(words: Words) -> None:
     fedsynth evaluate RUN real=100,1000 [KEY=VALUE ...]
     fedsynth evaluate FILE.npz data=NAME [protocol=P] [KEY=VALUE ...]
 
-    Trains classifiers on what was released: no noise is drawn and no budget is spent. With sets=,
-    also on the sets that METHOD.intermediate=N released on the way, as epsilon grew. With real=,
-    on so many real records: a reference that is not private, by which the report says how many
-    real records a release is worth.
+    Trains classifiers on what was released: no noise, no budget. With sets=, also on the sets that
+    METHOD.intermediate=N released on the way. With real=, on so many real records, not private.
     """
     _exit("fedsynth.cli.evaluate", words)
 

@@ -7,7 +7,6 @@ correct predictions on test data and nothing else.
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from fedsynth.evaluation.classical_classifiers import FORMS, PACKAGES
 from fedsynth.evaluation.train_classifier import EvaluationTask, train_and_test
 from fedsynth.evaluation.types import EvalResult
 from fedsynth.storage.disk_cache import file_stem, get_or_compute
+from fedsynth.storage.environment import package_version
 
 FORM = 1  # raise it when what a baseline means changes
 
@@ -36,7 +36,7 @@ def _file_stem(task: EvaluationTask) -> str:
     config, package = task.config, PACKAGES.get(task.classifier, "torch")
     rules = (config.rules, config.epochs, config.max_images, config.width, config.dtype)
     form = (FORM, *([FORMS[task.classifier]] if task.classifier in FORMS else []))
-    program = (*form, package, _version(package))
+    program = (*form, package, package_version(package))
     tensors = (task.train.images, task.train.labels, task.test_images, task.test_labels)
     dependencies: tuple[object, ...] = (
         task.classifier,
@@ -49,12 +49,3 @@ def _file_stem(task: EvaluationTask) -> str:
     if torch.device(task.device).type != "cpu":
         dependencies = (*dependencies, torch.device(task.device).type)
     return file_stem(f"{task.info.name}-{task.classifier}", tensors, *dependencies)
-
-
-def _version(package: str) -> str:
-    """The version of a package, or of another distribution of it (xgboost-cpu of xgboost)."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        (distribution, *_) = metadata.packages_distributions()[package]
-        return metadata.version(distribution)

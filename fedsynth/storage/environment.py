@@ -48,7 +48,17 @@ def describe_environment(arguments: Sequence[str]) -> dict[str, Any]:
 @functools.cache
 def package_versions() -> dict[str, str]:
     """The versions of the packages that decide a result, as far as they are installed."""
-    return {name: version for name in PACKAGES if (version := _version(name))}
+    return {name: version for name in PACKAGES if (version := package_version(name))}
+
+
+def package_version(name: str) -> str | None:
+    """The version of a package, also where another distribution provides it, as xgboost-cpu does
+    xgboost; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        others = metadata.packages_distributions().get(name)
+        return metadata.version(others[0]) if others else None
 
 
 def command_line(arguments: Sequence[str]) -> str:
@@ -102,13 +112,6 @@ def _git(where: Path, *words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpus() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
@@ -71,19 +70,8 @@ def test_every_dependency_gives_another_baseline(tmp_path: Path, changed: Evalua
 
 def test_a_new_package_version_gives_another_baseline(tmp_path: Path) -> None:
     real_data_baseline(tmp_path, TASK)
-    with mock.patch.object(real_data_baselines.metadata, "version", return_value="99.0"):
+    with mock.patch.object(real_data_baselines, "package_version", return_value="99.0"):
         assert trainings(tmp_path, TASK) == 1
-
-
-def test_a_package_may_come_from_a_distribution_of_another_name(monkeypatch) -> None:
-    def only_xgboost_cpu(name: str) -> str:
-        if name != "xgboost-cpu":
-            raise metadata.PackageNotFoundError(name)
-        return "3.2.0"
-
-    monkeypatch.setattr(metadata, "version", only_xgboost_cpu)
-    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"xgboost": ["xgboost-cpu"]})
-    assert real_data_baselines._version("xgboost") == "3.2.0"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"accuracy": 1}', b"\xff"])

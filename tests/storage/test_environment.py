@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from fedsynth.storage.environment import command_line, git_commit
+from fedsynth.storage.environment import command_line, git_commit, package_version
 from fedsynth.storage.run_directory import RunDirectory
 
 
@@ -40,3 +41,15 @@ def test_the_commit_of_a_checkout_is_named() -> None:
         commit = git_commit()
         assert commit is not None
         assert len(commit["commit"]) == 40
+
+
+def test_a_package_may_come_from_a_distribution_of_another_name(monkeypatch) -> None:
+    def only_xgboost_cpu(name: str) -> str:
+        if name != "xgboost-cpu":
+            raise metadata.PackageNotFoundError(name)
+        return "3.2.0"
+
+    monkeypatch.setattr(metadata, "version", only_xgboost_cpu)
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"xgboost": ["xgboost-cpu"]})
+    assert package_version("xgboost") == "3.2.0"
+    assert package_version("no-such-package") is None

@@ -54,7 +54,7 @@ def numbered(labels: list[int]) -> Records:
 
 
 def shards(records: Records, assignment: RecordAssignment) -> list[Counter[tuple[int, int]]]:
-    """What each teacher has: images and labels."""
+    """Images and labels of each teacher."""
     return [
         Counter((int(records.images[i]), int(records.labels[i])) for i in row[:size].tolist())
         for row, size in zip(assignment.indices, assignment.sizes.tolist(), strict=True)

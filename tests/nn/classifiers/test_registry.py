@@ -58,7 +58,7 @@ def test_the_logits_of_an_image_depend_on_that_image_alone(
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_large_square_images(name: str) -> None:
-    """All cells of 64x64 images count: CelebA and Places have this size."""
+    """Images of 64x64, as those of CelebA and Places, are four cells, each of which counts."""
     with default_seed("large", name):
         net = classifier(name, (3, 64, 64), 2, width=8).eval()
     x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from fedsynth.core.errors import UserError
+from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.evaluation import classical_classifiers
 from fedsynth.experiment.config import parse_overrides, resolve
+from fedsynth.experiment.experiment import Experiment
 from fedsynth.report.paper_comparison.numbers import paper_numbers
+from fedsynth.report.report_data import published_event
 from fedsynth.report.reproduction import recipes
 from fedsynth.report.reproduction.recipes import (
     Cells,
@@ -81,6 +85,20 @@ def test_a_run_has_the_epsilons_of_its_cells(name: str, run: str) -> None:
         given = {chosen.printed_epsilon}
     printed = {row.epsilon for row in chosen.cells.select(recipe(name).rows)} - {None}
     assert printed <= given
+
+
+@pytest.mark.parametrize(
+    ("name", "run"), [(n, r) for n, r in RUNS if recipe(n).run(r).printed_epsilon is not None]
+)
+def test_the_paper_counts_the_printed_epsilon(name: str, run: str) -> None:
+    """The run would be refused at its end otherwise, and its budget covers the other count."""
+    chosen = recipe(name).run(run)
+    config = resolve(parse_overrides(chosen.words_of(Preset.PUBLISHED)))
+    (job,) = Experiment.of(config, Path("run")).jobs
+    share = job.plans[0].parties[0]
+    counted = job.paper_epsilon(published_event(share, SERVER_VIEW))
+    assert counted == pytest.approx(chosen.printed_epsilon, rel=0.01)
+    assert counted < job.paper_epsilon(share.event) <= job.budget.epsilon
 
 
 def test_words_of_the_reduced_form_replace_those_of_the_published_one() -> None:
