@@ -29,6 +29,8 @@ WORDS = [
 LONG = [*WORDS, "method=psg_joint", "psg_joint.runs=150"]
 LONG.remove("method=psg_joint,dp_sgd,psg")
 LONG.remove("psg_joint.runs=6")
+OWN = [word for word in WORDS if not word.startswith(("data=", "holdout=", "method="))]
+OWN += ["data=file:own.npz", "partition=iid", "options={}", "stages=together"]
 PATIENCE = 200.0
 
 
@@ -50,6 +52,14 @@ def results(out: Path) -> dict[str, bytes]:
     """Releases with their certificates, merged ledgers and metrics."""
     found = tiny.outputs(out)
     return {name: data for name, data in found.items() if not name.startswith("parties/")}
+
+
+def own_data(folder: Path) -> None:
+    """Write a small data set of two classes to the first node's disk."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    images = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(folder / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
 
 
 def finish(run: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -91,16 +101,9 @@ def test_nodes_without_a_shared_disk_give_the_results_of_one_machine(cluster, on
 
 def test_data_on_one_node_only(cluster):
     """All parties answer there, with real noise, whose keys are gone at the end."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(60) % 2
-    images = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)
-    np.savez(
-        cluster.folder / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels
-    )
-    words = [word for word in WORDS if not word.startswith(("data=", "holdout=", "method="))]
-    words += ["method=psg", "data=file:own.npz", "partition=iid", "options={}", "stages=together"]
+    own_data(cluster.folder)
     second = cluster.second()
-    code, output, errors = finish(cluster.run([*words, "out=own"]))
+    code, output, errors = finish(cluster.run([*OWN, "method=psg", "out=own"]))
     assert code == 0, errors
     assert "no party answers on node second-" in output
     out = cluster.folder / "own"
@@ -108,6 +111,25 @@ def test_data_on_one_node_only(cluster):
     there = two_nodes.seen_by(second, out)
     assert not list(there.glob("parties/*/party-*"))
     assert not list(out.rglob("noise.key"))
+
+
+def test_losing_the_node_without_data_changes_nothing(cluster, monkeypatch):
+    """Kill -9 of a node that holds no data, in the middle of a conversation and without a shared
+    disk: releases, ledgers and metrics are those of one machine."""
+    own_data(cluster.folder)
+    words = [word.replace("psg_joint.runs=6", "psg_joint.runs=40") for word in OWN]
+    words += ["method=psg_joint,psg", "noise_seed=3"]
+    node = cluster.second()
+    run = cluster.run([*words, "out=left"])
+    out = cluster.folder / "left"
+    wait_for(out / "parties", "psg_joint-*/party-*/ledger.jsonl", run)
+    node.kill()
+    code, _, errors = finish(run)
+    assert code == 0, errors
+    monkeypatch.chdir(cluster.folder)
+    assert main([*words, "engine=inprocess", "out=alone", "--quiet"]) == 0
+    assert results(out) == results(cluster.folder / "alone")
+    assert len(list(out.glob("parties/*/party-*/ledger.jsonl"))) == 4
 
 
 def test_a_lost_node_without_a_shared_disk_is_a_refusal_by_name(cluster, capsys):
