@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
 from fedsynth.data.normalization import Normalizer
 from fedsynth.methods.common.optimised_images import OptimisedImages
-from fedsynth.nn.classifiers.convnet import empty_convnet, make_convnet
+from fedsynth.nn.classifiers.convnet import RedrawnConvNet, empty_convnet
 from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.per_example.features import ConvFeatures, LinearFeatures
 from fedsynth.nn.transforms.augment import DSAParams, apply_dsa, draw_dsa, dsa_operations
@@ -71,17 +72,6 @@ def check_network(cfg: DistributionConfig, data: DatasetInfo) -> None:
         empty_convnet(cfg.width, data)
 
 
-def extractor(
-    cfg: DistributionConfig, data: DatasetInfo, key: tuple[object, ...], device: torch.device | str
-) -> ConvFeatures | LinearFeatures:
-    """A fresh network, or a linear layer for a table, with weights that depend on the key only."""
-    if data.kind == DataKind.TABLE:
-        with default_seed(*key):
-            return LinearFeatures(nn.Linear(data.shape[0], cfg.linear).to(device))
-    net = make_convnet(cfg.width, data, 1, *key).to(device)
-    return ConvFeatures(net.features, compute_type(cfg.dtype, device) or torch.float32)
-
-
 @dataclass(frozen=True)
 class Step:
     """The public part of one step: its network and the augmentation of each class."""
@@ -107,18 +97,29 @@ class CondensedImages(OptimisedImages[DistributionConfig]):
         """The number of features of an image."""
         if self.data.kind == DataKind.TABLE:
             return self.cfg.linear
-        net = make_convnet(self.cfg.width, self.data, 1, "width")
-        return int(net.classifier.in_features)
+        return int(empty_convnet(self.cfg.width, self.data).classifier.in_features)
+
+    @cached_property
+    def _networks(self) -> RedrawnConvNet:
+        return RedrawnConvNet(self.cfg.width, self.data, 1, self.images.device)
 
     def step(self, number: int) -> Step:
-        """The public part of step `number`."""
-        key = (*self.key, "network", number)
-        features = extractor(self.cfg, self.data, key, self.images.device)
+        """The public part of step `number`; it takes the place of the last step's network."""
+        features = self._features(*self.key, "network", number)
         generator = torch_generator(*self.key, "augmentation", number)
         strategy = dsa_operations(self.data)
         augmented = self.classes if strategy and self.cfg.augmentation == Augmentation.DSA else ()
         draws = {label: draw_dsa(generator, strategy) for label in augmented}
         return Step(self._learning_rate(number), features, draws)
+
+    def _features(self, *key: object) -> ConvFeatures | LinearFeatures:
+        """A fresh network, or a linear layer for a table, with weights of the key alone."""
+        device = self.images.device
+        if self.data.kind == DataKind.TABLE:
+            with default_seed(*key):
+                return LinearFeatures(nn.Linear(self.data.shape[0], self.cfg.linear).to(device))
+        dtype = compute_type(self.cfg.dtype, device) or torch.float32
+        return ConvFeatures(self._networks.draw(*key).features, dtype)
 
     def _learning_rate(self, number: int) -> float:
         """The learning rate of a step; where it falls, the effect of the noise falls with it."""

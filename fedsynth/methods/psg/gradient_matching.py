@@ -25,7 +25,7 @@ from fedsynth.core.types import Budget, ComputeCost, DatasetInfo, Stage
 from fedsynth.methods.common.intermediate import KeptValues, intermediate_setting, kept_after
 from fedsynth.methods.common.optimised_images import OptimisedImages
 from fedsynth.methods.method import Method, PartyContext, ServerContext
-from fedsynth.nn.classifiers.convnet import make_convnet
+from fedsynth.nn.classifiers.convnet import RedrawnConvNet
 from fedsynth.nn.compute_dtype import ComputeDtype, compute_type
 from fedsynth.nn.matching_gradient.gradient import matching_gradient
 from fedsynth.nn.per_example.gradients import loss_and_gradients
@@ -174,6 +174,8 @@ class MatchedImages(OptimisedImages[MatchingConfig]):
         super().start()
         self.compute = compute_type(self.cfg.matching_dtype, self.labels.device)
         self.kept = KeptValues(self.cfg.kept_runs, self.images)
+        device = self.images.device
+        self._networks = RedrawnConvNet(self.cfg.width, self.data, self.data.classes, device)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -194,9 +196,9 @@ class MatchedImages(OptimisedImages[MatchingConfig]):
         return replace(final, earlier=earlier)
 
     def network(self, run: int) -> nn.Module:
-        """The fresh network of one run, over all classes of the data set; it is public."""
-        net = make_convnet(self.cfg.width, self.data, self.data.classes, *self.key, "network", run)
-        return net.to(self.images.device)
+        """The network of one run, over all classes of the data set, with fresh and public weights;
+        those of the run before are overwritten."""
+        return self._networks.draw(*self.key, "network", run)
 
     def match(self, net: nn.Module, real: Sequence[torch.Tensor]) -> None:
         """Update the images such that they give this network a gradient more like `real`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import torch
@@ -73,6 +74,35 @@ def make_convnet(
     shape = data.shape if isinstance(data, DatasetInfo) else data
     with default_seed(*key_parts):
         return ConvNet(width, classes, shape)
+
+
+class RedrawnConvNet:
+    """One `ConvNet` on a device, with weights that are drawn anew for each random key.
+
+    The weights are those of `make_convnet` on any device: they are drawn on the CPU and copied into
+    the network's own memory, so no network is built or allocated from one key to the next."""
+
+    def __init__(
+        self, width: int, data: DatasetInfo, classes: int, device: torch.device | str
+    ) -> None:
+        """Build the network without values; `draw` sets them."""
+        with torch.device("meta"):
+            net = ConvNet(width, classes, data.shape)
+        self._net = net.to_empty(device=device)
+        on_cpu = torch.device(device).type == "cpu"
+        self._drawn = self._net if on_cpu else copy.deepcopy(net).to_empty(device="cpu")
+
+    def draw(self, *key_parts: object) -> ConvNet:
+        """The network, with the weights of this key; the former ones are overwritten."""
+        with default_seed(*key_parts):
+            for layer in self._drawn.modules():
+                if isinstance(layer, nn.Conv2d | nn.Linear | nn.GroupNorm):
+                    layer.reset_parameters()
+        if self._drawn is not self._net:
+            with torch.no_grad():
+                for own, new in zip(self._net.parameters(), self._drawn.parameters(), strict=True):
+                    own.copy_(new)
+        return self._net
 
 
 def empty_convnet(width: int, data: DatasetInfo) -> ConvNet:

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.types import DatasetInfo
-from fedsynth.nn.classifiers.convnet import ConvNet, make_convnet
+from fedsynth.nn.classifiers.convnet import ConvNet, RedrawnConvNet, make_convnet
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,12 @@ def test_records_are_normalised_one_by_one() -> None:
     assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 
 
-def test_weights_depend_on_the_key_and_on_nothing_else() -> None:
-    info = DatasetInfo("digits", (1, 28, 28), 10, (0.5,), (0.5,))
+@pytest.fixture
+def info() -> DatasetInfo:
+    return DatasetInfo("digits", (1, 28, 28), 10, (0.5,), (0.5,))
+
+
+def test_weights_depend_on_the_key_and_on_nothing_else(info: DatasetInfo) -> None:
     torch.manual_seed(1)
     state = torch.random.get_rng_state()
     one = make_convnet(8, info, 10, 7, "psg", 3)
@@ -56,3 +60,20 @@ def test_weights_depend_on_the_key_and_on_nothing_else() -> None:
 def test_shapes_it_cannot_take_are_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(UserError, match="square"):
         ConvNet(8, 10, shape)
+
+
+def test_weights_drawn_anew_are_those_of_a_new_network(info: DatasetInfo) -> None:
+    """Whatever was trained into the network before, and without new memory."""
+    networks = RedrawnConvNet(8, info, 10, "cpu")
+    first = networks.draw(7, "psg", 3)
+    memory = [parameter.data_ptr() for parameter in first.parameters()]
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(1)
+    again = networks.draw(7, "psg", 4)
+    assert [parameter.data_ptr() for parameter in again.parameters()] == memory
+    new = make_convnet(8, info, 10, 7, "psg", 4).state_dict()
+    found = again.state_dict()
+    assert found.keys() == new.keys()
+    assert all(torch.equal(found[name], new[name]) for name in new)
+    assert all(parameter.requires_grad for parameter in again.parameters())
