@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -79,3 +80,23 @@ def test_columns_are_read_as_a_reader_sees_them() -> None:
     assert (age.categorical, ward.categorical, label.categorical) == (False, True, True)
     assert ward.values.tolist() == [1, 0, 2]
     assert label.values.tolist() == [1, 0, 1]
+
+
+def test_sdmetrics_itself_agrees_on_other_tables() -> None:
+    """With the extra `sdmetrics`; the numbers above are stored for machines without it."""
+    pytest.importorskip("sdmetrics")
+    from sdmetrics import column_pairs, single_column
+
+    real, released = drawn(11, 700, 1), drawn(12, 300, 4)
+    frames = [pd.DataFrame({str(i): c.values for i, c in enumerate(t)}) for t in (real, released)]
+    quality = table_quality(real, released)
+    for index, column in enumerate(real):
+        metric = single_column.TVComplement if column.categorical else single_column.KSComplement
+        theirs = metric.compute(*(frame[str(index)] for frame in frames))
+        assert quality.shapes[index] == pytest.approx(theirs, abs=1e-12)
+    both = [frame[["0", "1"]] for frame in frames]
+    theirs = column_pairs.CorrelationSimilarity.compute(*both)
+    assert quality.trends[0, 1] == pytest.approx(theirs, abs=1e-12)
+    both = [frame[["2", "3"]] for frame in frames]
+    theirs = column_pairs.ContingencySimilarity.compute(*both)
+    assert quality.trends[2, 3] == pytest.approx(theirs, abs=1e-12)
