@@ -140,6 +140,9 @@ class Reproduction:
         if printed_epsilon is not None:
             _check_count(run.name, printed_epsilon, counted)
             numbers = [dataclasses.replace(each, epsilon=printed_epsilon) for each in numbers]
+        if run.printed_classifier:
+            named = run.printed_classifier
+            numbers = [dataclasses.replace(each, classifier=named) for each in numbers]
         numbers += counted
         config, environment = source.read_config(), source.read_environment()
         facts: Mapping[str, Any] = {

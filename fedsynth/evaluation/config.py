@@ -12,7 +12,7 @@ from fedsynth.core.settings import setting
 from fedsynth.core.types import DatasetInfo
 from fedsynth.evaluation.classical_classifiers import SUITE, unavailable
 from fedsynth.evaluation.protocols import PROTOCOLS, Protocol, TrainingSchedule, protocol
-from fedsynth.nn.classifiers.registry import CLASSIFIERS, FREE_WIDTH, classifier
+from fedsynth.nn.classifiers.registry import CLASSIFIERS, FOR_TABLES, FREE_WIDTH, classifier
 from fedsynth.nn.compute_dtype import ComputeDtype
 
 PRESETS: dict[str, dict[str, dict[str, int]]] = {
@@ -181,10 +181,10 @@ class EvaluationConfig:
                 )
             if allowed == SUITE and (reason := unavailable(info).get(name)):
                 raise UserError(f"evaluation.classifier={name}: {reason}.")
-            if allowed != SUITE and info.kind == DataKind.TABLE and name != "mlp":
+            if allowed != SUITE and info.kind == DataKind.TABLE and name not in FOR_TABLES:
                 raise UserError(
                     f"evaluation.classifier={name} is for images, and data={info.name} is a "
-                    "table. Allowed for tables: mlp, or evaluation.protocol=G."
+                    f"table. Allowed for tables: {', '.join(FOR_TABLES)}, or evaluation.protocol=G."
                 )
             if allowed != SUITE:
                 with torch.device("meta"):

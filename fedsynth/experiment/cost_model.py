@@ -208,7 +208,8 @@ def evaluation_seconds(job: Job) -> float:
         info = plan.stage.data
         tests = TEST_IMAGES * len(plan.stage.seen) // info.classes
         if ends_in_model(job):
-            total += tests * test_seconds("convnet", job.evaluation.width, info)
+            tested = "linear" if info.kind == DataKind.TABLE else "convnet"
+            total += tests * test_seconds(tested, job.evaluation.width, info)
             continue
         images += released_images(job, plan)
         total += classifier_seconds(job.evaluation, info, max(1, images), tests)

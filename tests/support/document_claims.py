@@ -175,6 +175,8 @@ TESTED: dict[str, dict[str, str]] = {
         "both numbers are printed": "experiment/test_job_metrics.py::test_the_published_count_keeps_the_neighbours_of_its_paper",
         "Every plan lists it": f"{RUN}the_plan_reads_no_data_and_leaves_nothing",
         "Since counts of records are": _EXCHANGE,
+        "on which DP-SGD trains a linear layer": "methods/dp_sgd/test_sequential.py::test_without_clipping_and_noise_it_is_plain_gradient_descent",
+        "features of a record are a function": "data/test_efficientnet_lite.py::test_the_features_of_an_image_do_not_depend_on_the_others",
         "both come from the party's": "privacy/test_poisson_sampling.py::test_a_further_record_changes_the_fate_of_no_other",
     },
     "docs/concepts/randomness.md": {
@@ -393,6 +395,7 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "| relation |",
         "| count |",
         "is not always sound",
+        "does not cover ImageNet",
     ),
     "docs/concepts/randomness.md": (
         "**Public randomness** initialises",

@@ -10,6 +10,7 @@ used or overwritten, and no other data are used in its place.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -258,9 +259,15 @@ def _fetch_all(names: Sequence[str], data_dir: str | None) -> None:
     for name in names:  # before anything is downloaded
         _check_name(name)
     for name in names:
-        folder = fetch(name, data_dir, lambda line: print(line, file=sys.stderr))
+        folder = fetch(name, data_dir, _print_progress)
         verify(name, data_dir)
+        if module := FILE_SETS[name].prepared_by:  # imported by name, as it imports this one
+            importlib.import_module(module).prepare(data_dir, _print_progress)
         print(folder)
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

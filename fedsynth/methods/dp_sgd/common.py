@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedsynth.core.enums import DataKind
 from fedsynth.core.errors import UserError
 from fedsynth.core.messages import Request
 from fedsynth.core.outcomes import ReleasedModel
@@ -38,18 +39,23 @@ class TopK(StrEnum):
 class Network(StrEnum):
     """The model that is trained: one without a layer that mixes records."""
 
+    AUTO = "auto"  # see `PrivateSGDConfig.network_on`
     CONVNET = "convnet"
     OPACUS_CNN = "opacus_cnn"
+    LINEAR = "linear"
 
 
-COST_AS_CONVNET_WIDTH = 12  # a step of the other network takes as long as one of such a ConvNet
+_COST_AS_CONVNET = {Network.OPACUS_CNN: 12, Network.LINEAR: 1}
+"""The width of the ConvNet whose step takes as long as one of these networks on images."""
 
 
 @dataclass(frozen=True)
 class PrivateSGDConfig:
     """Settings of DP-SGD; the defaults are those of the PSG paper's baseline."""
 
-    network: Network = setting(Network.CONVNET, "the model that is trained")
+    network: Network = setting(
+        Network.AUTO, "the model that is trained; auto: a ConvNet, or a linear layer on a table"
+    )
     epochs: int | None = setting(
         10,
         "passes over the records; null: as many steps as the budget allows at the given noise",
@@ -104,24 +110,29 @@ class PrivateSGDConfig:
             relation=budget.relation,
         )
 
-    def released(self, state: Mapping[str, Tensor]) -> ReleasedModel:
+    def network_on(self, data: DatasetInfo) -> Network:
+        """The network by name; records of a table have no neighbouring pixels to convolve."""
+        if self.network != Network.AUTO:
+            return self.network
+        return Network.LINEAR if data.kind == DataKind.TABLE else Network.CONVNET
+
+    def released(self, data: DatasetInfo, state: Mapping[str, Tensor]) -> ReleasedModel:
         """A model of the configured network with these weights."""
-        return ReleasedModel(state, self.width, self.network)
+        return ReleasedModel(state, self.width, self.network_on(data))
 
     def empty_model(self, data: DatasetInfo) -> nn.Module:
         """The model without memory or values, on the meta device."""
-        return empty_classifier(self.network, self.width, data)
+        return empty_classifier(self.network_on(data), self.width, data)
 
     def model(
         self, data: DatasetInfo, state: Mapping[str, Tensor], device: torch.device
     ) -> nn.Module:
         """The model with a copy of these weights."""
-        return classifier_from_state(self.network, self.width, data, state, device)
+        return classifier_from_state(self.network_on(data), self.width, data, state, device)
 
-    @property
-    def cost_width(self) -> int:
+    def cost_width(self, data: DatasetInfo) -> int:
         """The width of the ConvNet whose step takes about as long."""
-        return self.width if self.network == Network.CONVNET else COST_AS_CONVNET_WIDTH
+        return _COST_AS_CONVNET.get(self.network_on(data), self.width)
 
     @property
     def sparsification(self) -> Sparsification | None:
@@ -140,6 +151,7 @@ S = TypeVar("S", bound=PrivateSGDConfig)
 class ModelTraining(Method[S]):
     """A method that trains the model of the stage before further."""
 
+    kinds = (DataKind.IMAGE, DataKind.TABLE)
     presets = {
         "smoke": {"width": 32, "epochs": 1, "learning_rate": 1.0},
         "laptop": {"width": 32, "epochs": 1, "learning_rate": 1.0},
@@ -170,5 +182,5 @@ def first_model(ctx: ServerContext[S], method: str) -> ReleasedModel:
         return ctx.inherited[-1]
     data, cfg = ctx.plan.stage.data, ctx.config
     with default_seed(ctx.seed, method, "model"):
-        net = classifier(cfg.network, data.shape, data.classes, cfg.width)
-    return cfg.released(net.state_dict())
+        net = classifier(cfg.network_on(data), data.shape, data.classes, cfg.width)
+    return cfg.released(data, net.state_dict())

@@ -52,7 +52,7 @@ class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJoint
             cfg,
             stage,
             budget,
-            width=cfg.cost_width,
+            width=cfg.cost_width(stage.data),
             floats=sum(p.numel() for p in cfg.empty_model(stage.data).parameters()),
             sampling_rate=cfg.sampling_rate(records),
             steps=cfg.number_of_steps(records, budget),
@@ -80,4 +80,4 @@ class DPSGDJoint(ModelTraining[DPSGDJointConfig], JointGradientMethod[DPSGDJoint
             )
             for name, value in total.arrays.items():
                 state[name].sub_(value, alpha=cfg.learning_rate / batch)
-        return cfg.released(state)
+        return cfg.released(ctx.plan.stage.data, state)

@@ -33,15 +33,16 @@ class DPSGD(ModelTraining[PrivateSGDConfig]):
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
 
     def plan(self, cfg: PrivateSGDConfig, stage: Stage, budget: Budget) -> Plan:
-        model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
-        parties = tuple(self._party_plan(cfg, info, budget, model_bytes) for info in stage.parties)
+        parties = tuple(self._party_plan(cfg, info, budget, stage) for info in stage.parties)
         assumes = ("the number of records of each party",)
         return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
 
     def _party_plan(
-        self, cfg: PrivateSGDConfig, info: PartyInfo, budget: Budget, model_bytes: int
+        self, cfg: PrivateSGDConfig, info: PartyInfo, budget: Budget, stage: Stage
     ) -> PartyPlan:
         steps = cfg.number_of_steps(info.records, budget)
+        model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
+        width = cfg.cost_width(stage.data)
         return sampled_party_plan(
             info,
             budget,
@@ -50,7 +51,7 @@ class DPSGD(ModelTraining[PrivateSGDConfig]):
             noise=cfg.noise,
             bytes_up=model_bytes,
             bytes_down=model_bytes,
-            cost=(ComputeCost("gradient", cfg.cost_width, cfg.batch, steps, cfg.dtype),),
+            cost=(ComputeCost("gradient", width, cfg.batch, steps, cfg.dtype),),
         )
 
     def party(self, ctx: PartyContext[PrivateSGDConfig], request: Request) -> Release:
@@ -70,5 +71,5 @@ class DPSGD(ModelTraining[PrivateSGDConfig]):
         for position, party in enumerate(ctx.parties):
             request = Request("finetune", position, arrays=model.state)
             (release,) = ctx.ask([party], request)
-            model = ctx.config.released(release.arrays)
+            model = ctx.config.released(ctx.plan.stage.data, release.arrays)
         return model

@@ -26,7 +26,7 @@ def count_cells(name: str, shape: Shape) -> int:
         return (height // 32) ** 2
     raise UserError(
         f"classifier {name!r} needs square images of side 28 or a multiple of 32, "
-        f"got {height}x{width}. Allowed for other sizes: mlp."
+        f"got {height}x{width}. Allowed for other sizes: mlp, linear."
     )
 
 

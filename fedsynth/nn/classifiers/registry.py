@@ -20,11 +20,12 @@ from fedsynth.core.types import DatasetInfo, Shape
 
 CLASSIFIERS = (
     *("convnet", "poolnet", "lenet", "alexnet", "vgg11", "resnet18", "mlp", "keras_cnn"),
-    "opacus_cnn",
+    *("opacus_cnn", "linear"),
 )
 """Each is a module of this package that defines `build(shape, classes, width)`."""
 
 FREE_WIDTH = ("convnet", "poolnet")  # those that use `width`
+FOR_TABLES = ("mlp", "linear")  # those that need no neighbouring pixels
 
 
 def classifier(name: str, shape: Shape, classes: int, width: int = 128) -> nn.Module:

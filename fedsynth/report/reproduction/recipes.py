@@ -105,6 +105,8 @@ class RecipeRun:
         notes: Remarks on every form that leave the setting the published one.
         printed_epsilon: The epsilon of the printed rows, by the paper's count, if the budget of the
             run follows another one; None: both are the same.
+        printed_classifier: The classifier of the printed rows, if that of the run, which stands in
+            for it, has another name; `differs` says how they differ.
     """
 
     name: str
@@ -117,6 +119,7 @@ class RecipeRun:
     differs: str = ""
     notes: str = ""
     printed_epsilon: float | None = None
+    printed_classifier: str = ""
 
     def words_of(self, preset: Preset) -> tuple[str, ...]:
         """The words of the run or evaluation in one form; reduced words replace earlier ones."""
@@ -179,7 +182,7 @@ class Recipe:
 
 _RUN_KEYS = (
     *("cells", "words", "reduced", "why", "of", "evaluate", "differs", "notes"),
-    "printed_epsilon",
+    *("printed_epsilon", "printed_classifier"),
 )
 _KEYS = ("source", "table", "title", "runs", "left_out")
 
@@ -234,6 +237,7 @@ def _run(name: str, given: Mapping[str, Any], place: str) -> RecipeRun:
         str(given.get("differs", "")),
         str(given.get("notes", "")),
         None if given.get("printed_epsilon") is None else float(given["printed_epsilon"]),
+        str(given.get("printed_classifier", "")),
     )
 
 

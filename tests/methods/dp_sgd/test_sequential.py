@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from fedsynth.core.outcomes import ReleasedModel
+from fedsynth.core.randomness import default_seed
 from fedsynth.core.types import Budget
 from fedsynth.data.normalization import Normalizer
 from fedsynth.experiment.evaluate import evaluate_classifier
@@ -18,7 +19,6 @@ from fedsynth.experiment.scenario import ScenarioConfig, party_records, scenario
 from fedsynth.experiment.scenario import test_records as records_of_test
 from fedsynth.methods.dp_sgd.common import PrivateSGDConfig
 from fedsynth.methods.registry import method
-from fedsynth.nn.classifiers.convnet import make_convnet
 from fedsynth.nn.classifiers.registry import classifier
 from fedsynth.privacy.mechanisms import gradients
 from fedsynth.storage.run_directory import RunDirectory
@@ -39,12 +39,15 @@ def models(folder: Path, engine: Any, changes: dict[str, Any], scenario: str = "
 
 @pytest.mark.usefixtures("no_noise")
 def test_without_clipping_and_noise_it_is_plain_gradient_descent(here, tmp_path):
-    """Party after party, full batches, one step per epoch."""
+    """Party after party, full batches, one step per epoch; on a table of a linear layer."""
     changes = {"batch": 1000, "epochs": 3, "clip": 1e6, "learning_rate": 0.5}
-    for scenario in ("in_turn", "together"):
+    networks = {"in_turn": "convnet", "together": "convnet", "table": "linear"}
+    for scenario, network in networks.items():
         job, released = models(tmp_path / scenario, here, changes, scenario)
         this_stage = scenario_stages(job.scenario)[0]
-        net = make_convnet(4, this_stage.data, 10, job.seed, "dp_sgd", "model")
+        assert {model.network for model in released} == {network}
+        with default_seed(job.seed, "dp_sgd", "model"):
+            net = classifier(network, this_stage.data.shape, this_stage.data.classes, 4)
         scale = Normalizer.standard(this_stage.data)
         sgd = torch.optim.SGD(net.parameters(), lr=0.5)
         for stage, model in enumerate(released):

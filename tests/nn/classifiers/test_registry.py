@@ -23,6 +23,7 @@ PUBLISHED = {  # ten classes, 28x28x1
     "mlp": 118_282,
     "keras_cnn": 515_146,
     "opacus_cnn": 26_010,
+    "linear": 7_850,
 }
 
 

@@ -101,6 +101,16 @@ def test_the_paper_counts_the_printed_epsilon(name: str, run: str) -> None:
     assert counted < job.paper_epsilon(share.event) <= job.budget.epsilon
 
 
+@pytest.mark.parametrize(("name", "run"), RUNS)
+def test_a_classifier_that_stands_in_for_another_is_told(name: str, run: str) -> None:
+    """Its cells never count as produced at the published setting."""
+    chosen = recipe(name).run(run)
+    if chosen.printed_classifier:
+        classifiers = {row.classifier for row in chosen.cells.select(recipe(name).rows)}
+        assert classifiers == {chosen.printed_classifier}
+        assert chosen.differs
+
+
 def test_words_of_the_reduced_form_replace_those_of_the_published_one() -> None:
     run = RecipeRun("r", Cells({}), ("a=1", "seed=0,1", "b=2"), ("seed=0", "c=3"))
     assert run.words_of(Preset.PUBLISHED) == ("a=1", "seed=0,1", "b=2")
