@@ -124,20 +124,19 @@ def _probe(kind: str, width: int, data: DatasetInfo, count: int, dtype: str) -> 
     generator = torch.Generator().manual_seed(0)
     images = torch.randn((count, *data.shape), generator=generator)
     labels = torch.arange(count) % data.classes
-    matching = MatchingConfig(spc=count, width=width, matching_dtype=ComputeDtype(dtype))
-    matched = MatchedImages(matching, data, [0], ("probe",))
-    real = [torch.ones_like(p) for p in net.parameters()]
+    if kind == "match":
+        matching = MatchingConfig(spc=count, width=width, matching_dtype=ComputeDtype(dtype))
+        matched = MatchedImages(matching, data, [0], ("probe",))
+        real = [torch.ones_like(p) for p in net.parameters()]
+        return typical_seconds(lambda: matched.match(net, real))
 
     def gradient() -> None:
         clipped_gradient_sum(net, images, labels, clip=1.0, dtype=dtype)
 
-    def match() -> None:
-        matched.match(net, real)
-
     def train() -> None:
         loss_and_gradients(net, images, labels, compute=compute_type(dtype))
 
-    return typical_seconds({"gradient": gradient, "match": match, "train": train}[kind])
+    return typical_seconds({"gradient": gradient, "train": train}[kind])
 
 
 def _gan_work(
