@@ -41,6 +41,7 @@ from fedsynth.report.reproduction.recipes import (
     recipe,
     recipe_names,
 )
+from fedsynth.storage.environment import git_commit
 from fedsynth.storage.metrics import MetricsFile
 from fedsynth.storage.run_directory import CONFIG, METRICS, RunDirectory
 
@@ -98,6 +99,8 @@ class Reproduction:
         return failed
 
     def _make(self, run: RecipeRun, start: Callable[[Sequence[str]], int]) -> bool:
+        if run.plan_only:
+            return True
         if run.of:
             base, other = self._base(run)
             if not RunDirectory(base.directory(other)).finished and not base._make(other, start):
@@ -120,6 +123,13 @@ class Reproduction:
 
     def _collect(self, run: RecipeRun) -> None:
         """Write the numbers of a run beside the printed ones."""
+        if run.plan_only:
+            words = run.words_of(self.preset)
+            command = f"fedsynth run {shlex.join(words)} --plan"
+            self._write(
+                run, planned_epsilons(words), {"command": command, "commit": _short(git_commit())}
+            )
+            return
         printed_epsilon = run.printed_epsilon
         if run.of:
             base, other = self._base(run)
@@ -148,19 +158,46 @@ class Reproduction:
         facts: Mapping[str, Any] = {
             "draws": len(config.get("seed") or [0]),
             "command": command,
-            "commit": str((environment.get("git") or {}).get("commit", ""))[:10],
+            "commit": _short(environment.get("git")),
             "seconds": sum(
                 row.value for row in source.metrics() if row.metric.startswith("seconds")
             ),
         }
-        results = results_of(
-            self.recipe, dataclasses.replace(run, why=why), self.preset, numbers, facts
-        )
+        self._write(dataclasses.replace(run, why=why), numbers, facts)
+
+    def _write(self, run: RecipeRun, numbers: list[Measured], facts: Mapping[str, Any]) -> None:
+        known = {"draws": 1, "seconds": 0.0, **facts}
+        results = results_of(self.recipe, run, self.preset, numbers, known)
         if not results:
             raise UserError(
                 f"{self.recipe.name}: run {run.name} yielded none of the cells it names."
             )
         write_results(table_folder(self.out, self.recipe), results)
+
+
+def _short(git: Mapping[str, Any] | None) -> str:
+    return str((git or {}).get("commit", ""))[:10]
+
+
+def planned_epsilons(words: Sequence[str]) -> list[Measured]:
+    """Every job's epsilon by the convention of its paper, without running it."""
+    from fedsynth.experiment.experiment import Experiment
+
+    return [
+        Measured(
+            "",
+            job.method,
+            job.budget.epsilon,
+            "",
+            "",
+            "none",
+            "epsilon",
+            job.paper_epsilon(share.paper_event or share.event),
+        )
+        for job in Experiment.of(resolve(parse_overrides(words))).first_seed_jobs
+        for plan in job.plans
+        for share in plan.parties
+    ]
 
 
 def _epsilons(run: RunDirectory) -> list[Measured]:

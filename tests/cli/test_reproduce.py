@@ -71,6 +71,16 @@ def test_a_run_is_made_once_and_its_numbers_are_kept(tmp_path: Path) -> None:
     assert len(commands.calls) == 1
 
 
+def test_a_planned_epsilon_needs_no_run(tmp_path: Path) -> None:
+    work, commands = reproduction(tmp_path, "dpdc.tableIV"), Commands()
+    assert work.execute([work.recipe.run("dp_merf_epsilon")], commands) == []
+    assert commands.calls == []
+    (found,) = read_results(table_folder(work.out, work.recipe))
+    assert found.ours == pytest.approx(11.6, abs=0.01)
+    assert found.command.endswith(" --plan")
+    assert (found.preset, found.reason, found.seconds) == ("published", "", 0.0)
+
+
 def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
     work, commands = reproduction(tmp_path), Commands(failing=[1])
     runs = [work.recipe.run("dp_merf_mnist")]
@@ -118,7 +128,7 @@ def test_a_reduced_evaluation_reads_the_published_release_if_that_has_no_reduced
     assert work.execute([work.recipe.run("dp_merf_mnist")], commands) == []
     made, judged = commands.calls
     assert any("published/dp_merf_mnist_10" in word for word in made)
-    assert "max_images=400000" in judged
+    assert "max_images=20000" in judged
     (found,) = read_results(table_folder(work.out, work.recipe))
     assert found.reason == "classifiers see 400,000 images in batches of 16"
     assert (found.preset, found.key.spc) == ("reduced", "6000")

@@ -107,6 +107,7 @@ class RecipeRun:
             run follows another one; None: both are the same.
         printed_classifier: The classifier of the printed rows, if that of the run, which stands in
             for it, has another name; `differs` says how they differ.
+        plan_only: Only the epsilon of the planned run is counted; nothing is released.
     """
 
     name: str
@@ -120,6 +121,7 @@ class RecipeRun:
     notes: str = ""
     printed_epsilon: float | None = None
     printed_classifier: str = ""
+    plan_only: bool = False
 
     def words_of(self, preset: Preset) -> tuple[str, ...]:
         """The words of the run or evaluation in one form; reduced words replace earlier ones."""
@@ -182,7 +184,7 @@ class Recipe:
 
 _RUN_KEYS = (
     *("cells", "words", "reduced", "why", "of", "evaluate", "differs", "notes"),
-    *("printed_epsilon", "printed_classifier"),
+    *("printed_epsilon", "printed_classifier", "plan_only"),
 )
 _KEYS = ("source", "table", "title", "runs", "left_out")
 
@@ -238,6 +240,7 @@ def _run(name: str, given: Mapping[str, Any], place: str) -> RecipeRun:
         str(given.get("notes", "")),
         None if given.get("printed_epsilon") is None else float(given["printed_epsilon"]),
         str(given.get("printed_classifier", "")),
+        bool(given.get("plan_only", False)),
     )
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fedsynth.cli.reproduce import planned_epsilons
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.evaluation import classical_classifiers
+from fedsynth.experiment.affordability import check_affordable
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.report.paper_comparison.numbers import paper_numbers
@@ -99,6 +101,34 @@ def test_the_paper_counts_the_printed_epsilon(name: str, run: str) -> None:
     counted = job.paper_epsilon(published_event(share, SERVER_VIEW))
     assert counted == pytest.approx(chosen.printed_epsilon, rel=0.01)
     assert counted < job.paper_epsilon(share.event) <= job.budget.epsilon
+
+
+NOISED = [
+    (name, run)
+    for name, run in RUNS
+    if any(".noise=" in word and "none" not in word for word in recipe(name).run(run).words)
+]
+
+
+@pytest.mark.parametrize(("name", "run"), NOISED)
+def test_a_printed_noise_keeps_to_its_budget(name: str, run: str) -> None:
+    """A plan above its budget is refused, so such a run could never be made."""
+    config = resolve(parse_overrides(recipe(name).run(run).words_of(Preset.PUBLISHED)))
+    check_affordable(Experiment.of(config, Path("run")))
+
+
+PLANNED = [(name, run) for name, run in RUNS if recipe(name).run(run).plan_only]
+
+
+@pytest.mark.parametrize(("name", "run"), PLANNED)
+def test_the_printed_noise_costs_the_printed_epsilon(name: str, run: str) -> None:
+    """By the paper's count; 1 is printed for the .98 of DP-MERF's noise of 5."""
+    chosen = recipe(name).run(run)
+    (number,) = planned_epsilons(chosen.words)
+    (row,) = chosen.cells.select(recipe(name).rows)
+    assert number.metric == row.metric == "epsilon"
+    assert number.value == pytest.approx(row.value, rel=0.021)
+    assert any(".noise=" in word for word in chosen.words), "not calibrated to the printed epsilon"
 
 
 @pytest.mark.parametrize(("name", "run"), RUNS)
