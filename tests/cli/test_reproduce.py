@@ -130,7 +130,7 @@ def test_a_reduced_evaluation_reads_the_published_release_if_that_has_no_reduced
     assert any("published/dp_merf_mnist_10" in word for word in made)
     assert "max_images=20000" in judged
     (found,) = read_results(table_folder(work.out, work.recipe))
-    assert found.reason == "classifiers see 400,000 images in batches of 16"
+    assert found.reason == "each classifier once, on 20,000 images in batches of 16"
     assert (found.preset, found.key.spc) == ("reduced", "6000")
 
 
