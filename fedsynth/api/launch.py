@@ -45,6 +45,7 @@ RESUMABLE = (
     "address",
     "timeout",
     "tracker",
+    "ray_tools",
     "secure_sum",
     "data_dir",
     "plugin",
@@ -211,6 +212,8 @@ def open_run_engine(
         timeout=settings.timeout,
         address=settings.address,
         storage=run.path / PARTIES,
+        tools=settings.ray_tools,
+        folder=run.path,
         fit=partial(missing_data, experiment.jobs[0].scenario, settings.plugin),
         note=note,
     )

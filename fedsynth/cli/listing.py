@@ -136,7 +136,7 @@ def topic(name: str) -> str:
 def _sections() -> dict[str, list[tuple[str, str]]]:
     """The keys that are not a method's, with their documentation, by section."""
     from fedsynth.evaluation.config import EvaluationConfig
-    from fedsynth.experiment.config import RunConfig
+    from fedsynth.experiment.run_config import RunConfig
     from fedsynth.experiment.scenario_config import ScenarioConfig
 
     return {

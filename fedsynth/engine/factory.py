@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fedsynth.engine.base import Engine, Handlers, require_gpus
 from fedsynth.engine.client_app import Answer
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.engine.process_setup import prepare_worker
+from fedsynth.engine.ray_tools import check_ray_tools
 from fedsynth.engine.server_app import ServeJob
 
 DEFAULT_TIMEOUT = 3600.0
@@ -38,6 +39,8 @@ def open_engine(
     address: str | None = None,
     sticky: bool = False,
     storage: Path | None = None,
+    tools: Collection[str] = (),
+    folder: Path = Path(),
     fit: Callable[[], str] | None = None,
     note: Callable[[str], None] = lambda _text: None,
     answer: Answer,
@@ -56,6 +59,8 @@ def open_engine(
         sticky: Answer each party in one worker only.
         storage: The folder on this disk below which parties keep their state. Nodes of a cluster
             that do not see it keep the state of their parties in a folder of the same path.
+        tools: Tools of Ray that follow what it does; see `ray_tools`.
+        folder: Where they write their files.
         fit: Called in each worker of a cluster: why no party can answer there; empty if parties
             can.
         note: Receives remarks on the nodes of a cluster.
@@ -74,6 +79,7 @@ def open_engine(
         timeout=timeout,
         address=address,
     )
+    check_ray_tools(tools, name, address)
     if num_gpus > 0 and address is None:
         wanted = 1 if name == EngineName.INPROCESS else processes
         require_gpus(wanted * num_gpus, torch.cuda.device_count(), "this machine")
@@ -100,6 +106,8 @@ def open_engine(
             address=address,
             sticky=sticky,
             storage=storage,
+            tools=tools,
+            folder=folder,
             fit=fit,
             note=note,
         )

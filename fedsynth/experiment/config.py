@@ -17,99 +17,35 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fedsynth.core.enums import Accounting, EngineName, Preset, Relation, SecureSum, Unit
+from fedsynth.core.enums import Accounting, Preset
 from fedsynth.core.errors import UserError, allowed, nearest, unknown
 from fedsynth.core.plugins import absolute, broken
-from fedsynth.core.settings import build, canonical, plain, setting
+from fedsynth.core.settings import build, canonical, plain
 from fedsynth.core.types import Budget
 from fedsynth.evaluation.config import EvaluationConfig, merge_layers
 from fedsynth.experiment import user_partition
+from fedsynth.experiment.config_check import check_config
 from fedsynth.experiment.method_selection import (
     GROUPS,
     candidates,
-    check_turns,
-    check_units,
     members,
-    refuse_unfit,
     suited,
     takes_turns,
 )
+from fedsynth.experiment.run_config import RunConfig
 from fedsynth.experiment.scenario import scenario_stages
-from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info
+from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.experiment.scenario_files import read_yaml, scenario_file
-from fedsynth.experiment.stage_extension import EXTENSIONS
-from fedsynth.experiment.trackers import TRACKERS
 from fedsynth.experiment.without_noise import (
     refuse_budget,
     section_names,
     selected,
     without_noise_key,
 )
-from fedsynth.methods.registry import all_methods, is_method, load_plugins, method, method_names
+from fedsynth.methods.registry import is_method, load_plugins, method, method_names
 
 INFINITY = float("inf")
-MAX_EPSILON = 10_000.0  # of a private method: beyond it the guarantee is empty, and no noise fits
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The keys of a run that are not a method's."""
-
-    scenario: str = setting("split_mnist", "a scenario's name, or the path of a .yaml file")
-    preset: Preset = setting(Preset.LAPTOP, "amount of computation")
-    method: tuple[str, ...] = setting(
-        (),
-        "methods to compare; default: the scenario's. "
-        + "; ".join(f"{word}: {about}" for word, about in GROUPS.items()),
-    )
-    epsilon: tuple[float, ...] = setting(
-        (1.0, 10.0), "epsilon(s) of each party's budget", above=0, finite=False
-    )
-    delta: float = setting(1e-5, "delta of each party's budget", above=0, below=1)
-    unit: Unit = setting(
-        Unit.RECORD, "unit of privacy: a record, or a user (all records of one party)"
-    )
-    relation: Relation = setting(
-        Relation.ADD_REMOVE,
-        "neighbouring data sets: one unit added or removed, or one replaced by another",
-    )
-    users_per_round: int | None = setting(
-        None,
-        "parties asked per round, in methods that ask some of them (METHOD.per_round)",
-        at_least=1,
-    )
-    seed: tuple[int, ...] = setting((0,), "public seed(s): networks, first images", at_least=0)
-    accounting: Accounting = setting(
-        Accounting.PLD,
-        "accounting that noise is calibrated to; paper: the published convention, for comparison",
-    )
-    noise_seed: int | None = setting(
-        None, "makes noise reproducible: an experiment, never a release", at_least=0
-    )
-    engine: EngineName = setting(EngineName.RAY, "where the apps run")
-    workers: int | None = setting(
-        None, "worker processes; default: one per CPU", at_least=1, at_most=10_000
-    )
-    num_cpus: float = setting(1.0, "CPUs per worker", above=0)
-    num_gpus: float = setting(0.0, "GPUs per worker", at_least=0)
-    device: str = setting("auto", "cpu, cuda[:N], or auto: cuda where workers have GPUs (num_gpus)")
-    address: str | None = setting(None, "a running Ray cluster to join")
-    timeout: float = setting(86400.0, "time limit for one answer of a party, in seconds", above=0)
-    secure_sum: SecureSum = setting(
-        SecureSum.IDEAL,
-        "noise in shares (noise_at=distributed): an ideal sum, or SecAgg+ between the parties",
-    )
-    plugin: tuple[str, ...] = setting(
-        (), "Python files with methods or data sets of your own, at any path"
-    )
-    extensions: tuple[str, ...] = setting(
-        (), f"further evaluations of each stage: {', '.join(EXTENSIONS)}"
-    )
-    tracker: tuple[str, ...] = setting(
-        (), f"programs that follow the run: {', '.join(TRACKERS)}, or a module of your own"
-    )
-    out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
 
 
 RUN_KEYS = tuple(f.name for f in dataclasses.fields(RunConfig))
@@ -343,7 +279,9 @@ def assemble(
             for layer in layers:
                 settings |= canonical(cls, _section([layer], section), section)
         chosen[name] = build(cls, settings, name)
-    return check(_spread(ExperimentConfig(run, scenario, evaluation, chosen, about, found=found)))
+    config = _spread(ExperimentConfig(run, scenario, evaluation, chosen, about, found=found))
+    check_config(config.run, config.scenario, config.evaluation)
+    return config
 
 
 def _spread(config: ExperimentConfig) -> ExperimentConfig:
@@ -376,33 +314,6 @@ def _section(layers: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
             raise UserError(f"{name}={part!r}: {name} holds keys; write {name}.KEY=VALUE.")
         section.update(part)
     return section
-
-
-def check(config: ExperimentConfig) -> ExperimentConfig:
-    """Check keys against each other: parties without records, impossible budgets."""
-    scenario_stages(config.scenario)
-    data = dataset_info(config.scenario)
-    refuse_unfit(config.run.method, data)
-    config.evaluation.check(data)
-    check_units(config.run.method, config.run.unit)
-    check_turns(config.run.users_per_round, config.scenario)
-    for name in config.run.extensions:
-        if name not in EXTENSIONS:
-            raise unknown("extension", name, EXTENSIONS)
-    for name in config.run.method:
-        if method(name).private and INFINITY in config.run.epsilon:
-            raise UserError(
-                f"epsilon=inf: {name} is a private method. For no privacy at all use a reference: "
-                + ", ".join(n for n, m in all_methods().items() if not m.private)
-                + "."
-            )
-        for epsilon in config.run.epsilon:
-            if method(name).private and epsilon > MAX_EPSILON:
-                raise UserError(
-                    f"epsilon={epsilon:g} must be at most {MAX_EPSILON:,.0f} for {name}, a private "
-                    "method. epsilon=1 to 10 are usual."
-                )
-    return config
 
 
 def budget(config: ExperimentConfig, name: str, epsilon: float) -> Budget:

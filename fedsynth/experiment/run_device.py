@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsynth.core.device import AUTO, CPU, CUDA, checked_device, resolved_device
 from fedsynth.core.enums import EngineName
 from fedsynth.core.errors import UserError
-from fedsynth.experiment.config import RunConfig
+from fedsynth.experiment.run_config import RunConfig
 
 
 def run_device(run: RunConfig) -> str:

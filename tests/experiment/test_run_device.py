@@ -8,8 +8,8 @@ import torch
 
 from fedsynth.core.errors import UserError
 from fedsynth.core.settings import build
-from fedsynth.experiment.config import RunConfig
 from fedsynth.experiment.job import Job
+from fedsynth.experiment.run_config import RunConfig
 from fedsynth.experiment.run_device import require_device, run_device
 
 

@@ -220,6 +220,9 @@ TESTED: dict[str, dict[str, str]] = {
         "destroys the noise keys where": "experiment/test_party_extracts.py::test_keys_are_destroyed_where_they_lie",
         "the run ends with the names": f"{TWO_NODES}a_lost_node_without_a_shared_disk_is_a_refusal_by_name",
         "cannot read the data hosts no": f"{TWO_NODES}data_on_one_node_only",
+        "`ray_tools=timeline` writes": "engine/test_ray_tools.py::test_the_timeline_holds_what_the_workers_did",
+        "`ray_tools=dashboard` starts": "engine/test_ray_tools.py::test_tools_that_do_not_fit_are_refused",
+        "has a dashboard of its own": "engine/test_ray_tools.py::test_tools_that_do_not_fit_are_refused",
     },
     "docs/guides/real_nodes.md": {
         "run the same two Flower apps": f"{NODES}real_nodes_give_the_bits_of_a_simulation",
@@ -426,6 +429,7 @@ UNTESTED: dict[str, tuple[str, ...]] = {
         "`report/paper_comparison",
     ),
     "docs/guides/ray_cluster.md": (
+        "Parties are seen by number there",
         "One run can use several",
         "Every machine has the same",
         "Bring it back with its disk",

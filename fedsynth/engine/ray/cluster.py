@@ -46,11 +46,17 @@ class RaySession:
     processes: list[psutil.Process]
     workers: int
     cpus: float = 0.0  # of its workers
+    dashboard: str = ""  # the URL of Ray's own page, if one was asked for
     watch: HeadWatch | None = None  # over the head node of a cluster that was joined
 
     @staticmethod
     def open(
-        workers: int | None, num_cpus: float, num_gpus: float, address: str | None
+        workers: int | None,
+        num_cpus: float,
+        num_gpus: float,
+        address: str | None,
+        *,
+        dashboard: bool = False,
     ) -> RaySession:
         """Start Ray here, or join the cluster at `address`, or use the one this process has.
 
@@ -60,9 +66,10 @@ class RaySession:
         before = set(psutil.Process().children(recursive=True))
         connected = not ray.is_initialized()
         here = (os.cpu_count() or 1) if workers is None else workers
+        page = ""
         if connected:
             try:
-                _connect(max(1, math.ceil(here * num_cpus)), address)
+                page = _connect(max(1, math.ceil(here * num_cpus)), address, dashboard)
             except BaseException:  # Ctrl-C too: what was started already is ended
                 with _ignoring_interrupts():
                     ray.shutdown()
@@ -72,7 +79,8 @@ class RaySession:
         if workers is None and address is not None:
             here = max(1, workers_that_fit(num_cpus, num_gpus))
         cpus = here * num_cpus
-        session = RaySession(connected and address is None, connected, children, here, cpus)
+        started = connected and address is None
+        session = RaySession(started, connected, children, here, cpus, page)
         try:
             _check_resources(here, num_cpus, num_gpus, address)
         except UserError:
@@ -99,7 +107,8 @@ class RaySession:
                 _end(ray_children)
 
 
-def _connect(cpus: int, address: str | None) -> None:
+def _connect(cpus: int, address: str | None, dashboard: bool) -> str:
+    """Start Ray or join a cluster; returns the URL of the dashboard that was started, or ""."""
     if address is not None:
         address = answering(address)
     # Workers must import what this process can import; they get the path from their parent.
@@ -107,15 +116,16 @@ def _connect(cpus: int, address: str | None) -> None:
         try:
             with _own_handlers():
                 if address is None:
-                    ray.init(
+                    context = ray.init(
                         address="local",  # never a cluster that happens to run here
                         num_cpus=cpus,
-                        include_dashboard=False,
+                        include_dashboard=dashboard,
                         object_store_memory=_OBJECT_STORE_BYTES,
                         logging_level=logging.ERROR,
                     )
-                else:
-                    ray.init(address=address, logging_level=logging.ERROR)
+                    return f"http://{context.dashboard_url}" if context.dashboard_url else ""
+                ray.init(address=address, logging_level=logging.ERROR)
+                return ""
         except (ConnectionError, ValueError) as error:
             raise UserError(f"address={address!r}: no Ray cluster to join ({error})") from None
         except Exception as error:
