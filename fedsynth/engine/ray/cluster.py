@@ -107,7 +107,7 @@ class RaySession:
                 _end(ray_children)
 
 
-def _connect(cpus: int, address: str | None, dashboard: bool) -> str:
+def _connect(cpus: int, address: str | None, dashboard: bool = False) -> str:
     """Start Ray or join a cluster; returns the URL of the dashboard that was started, or ""."""
     if address is not None:
         address = answering(address)
