@@ -39,7 +39,8 @@ def test_tools_that_fit_are_taken(monkeypatch):
 
 def test_the_timeline_holds_what_the_workers_did(tmp_path: Path):
     notes: list[str] = []
-    settings = {"workers": 1, "tools": ["timeline"], "folder": tmp_path, "note": notes.append}
+    shared = {"workers": 1, "num_cpus": 0}  # beside an engine that this process may have
+    settings = {**shared, "tools": ["timeline"], "folder": tmp_path, "note": notes.append}
     serve = lambda *_: None  # noqa: E731
     with open_engine("ray", answer=fakes.answer, serve=serve, **settings) as engine:
         assert engine.submit(operator.add, 2, 3).result() == 5
