@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import time
 from collections.abc import Collection
 from pathlib import Path
 
 from fedsynth.core.enums import EngineName
 from fedsynth.core.errors import UserError, unknown
+from fedsynth.storage.files import write_file
 
 DASHBOARD, TIMELINE = "dashboard", "timeline"
 RAY_TOOLS = (DASHBOARD, TIMELINE)
 TIMELINE_FILE = "ray_timeline.json"
 _DASHBOARD_PACKAGE = "aiohttp_cors"  # of those that `ray[default]` adds
 _REPORT_SECONDS = 1.5  # workers report their tasks to the head node once per second
+_LOOKS = 8  # at most, at a timeline that still grows
 
 
 def check_ray_tools(tools: Collection[str], engine: str, address: str | None) -> None:
@@ -52,7 +55,13 @@ def write_timeline(folder: Path) -> Path:
     """
     import ray
 
-    time.sleep(_REPORT_SECONDS)
+    events, before = ray.timeline(), -1
+    for _ in range(_LOOKS):
+        if events and len(events) == before:
+            break  # the last reports have come
+        before = len(events)
+        time.sleep(_REPORT_SECONDS)
+        events = ray.timeline()
     path = folder / TIMELINE_FILE
-    ray.timeline(filename=str(path))
+    write_file(path, json.dumps(events).encode())
     return path
