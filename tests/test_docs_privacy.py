@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from countings import DELTA, MNIST, sgd
-from document_claims import TESTED, UNTESTED
+from document_claims import TESTED
+from document_limits import UNTESTED
 
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.accounting.events import (

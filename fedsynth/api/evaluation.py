@@ -17,6 +17,7 @@ from fedsynth.experiment.config import ExperimentConfig, assemble
 from fedsynth.experiment.intermediate_sets import evaluate_intermediate_sets
 from fedsynth.experiment.real_records import measure_real_records
 from fedsynth.experiment.reevaluation import Reevaluation, evaluate_file
+from fedsynth.experiment.run_config import continued
 from fedsynth.experiment.scenario_config import ScenarioConfig
 from fedsynth.storage.lock import in_use
 from fedsynth.storage.run_directory import RunDirectory
@@ -45,7 +46,7 @@ def other_evaluation(run: RunDirectory, overrides: Mapping[str, Any]) -> Experim
                 f"{key}= is not a key of an evaluation.{nearest(key, (*known, *EVALUATION_KEYS))} "
                 + allowed((*EVALUATION_KEYS, *WHICH, *ENGINE), "fedsynth help evaluation")
             )
-    values = run.read_config()
+    values = continued(run.read_config(), overrides)
     about = str(values.pop("about", ""))
     for key in WHICH:
         given = overrides.get(key, [])

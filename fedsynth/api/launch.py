@@ -23,6 +23,7 @@ from fedsynth.experiment.config import ExperimentConfig, assemble, with_plugins
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.node_run import ReleasedEngine, prepare
+from fedsynth.experiment.run_config import continued
 from fedsynth.experiment.run_device import require_device
 from fedsynth.experiment.run_seal import seal_run
 from fedsynth.experiment.runner import Runner
@@ -145,8 +146,7 @@ def load_started_config(folder: Path, overrides: Mapping[str, Any]) -> Experimen
     overrides = with_plugins(overrides)
     values = _from_its_start(RunDirectory.read(folder).read_config(), folder)
     about = str(values.pop("about", ""))
-    if overrides.get("engine", EngineName.RAY) != EngineName.RAY:
-        values.pop("address", None)  # of the cluster on which the run was started
+    values = continued(values, overrides)
     return assemble([values, {**overrides, "out": str(folder)}], None, about)
 
 

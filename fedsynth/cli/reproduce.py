@@ -20,6 +20,7 @@ from typing import Any
 from fedsynth.cli.run import print_plan
 from fedsynth.cli.study import exit_code_of, in_a_process
 from fedsynth.core.errors import UserError, unknown
+from fedsynth.core.plan import SERVER_VIEW
 from fedsynth.core.text import markdown_table
 from fedsynth.experiment.config import parse_overrides, resolve
 from fedsynth.report.paper_comparison.matching import Measured
@@ -182,17 +183,11 @@ def _short(git: Mapping[str, Any] | None) -> str:
 def planned_epsilons(words: Sequence[str]) -> list[Measured]:
     """Every job's epsilon by the convention of its paper, without running it."""
     from fedsynth.experiment.experiment import Experiment
+    from fedsynth.report.report_data import published_event
 
     return [
-        Measured(
-            "",
-            job.method,
-            job.budget.epsilon,
-            "",
-            "",
-            "none",
-            "epsilon",
-            job.paper_epsilon(share.paper_event or share.event),
+        _epsilon(
+            job.method, job.budget.epsilon, job.paper_epsilon(published_event(share, SERVER_VIEW))
         )
         for job in Experiment.of(resolve(parse_overrides(words))).first_seed_jobs
         for plan in job.plans
@@ -203,10 +198,14 @@ def planned_epsilons(words: Sequence[str]) -> list[Measured]:
 def _epsilons(run: RunDirectory) -> list[Measured]:
     """Every job's epsilon by the convention of its paper, as papers print it."""
     return [
-        Measured("", row.method, row.epsilon, "", "", "none", "epsilon", row.value)
+        _epsilon(row.method, row.epsilon, row.value)
         for row in run.metrics()
         if row.metric == "epsilon_paper"
     ]
+
+
+def _epsilon(method: str, budget: float, counted: float) -> Measured:
+    return Measured("", method, budget, "", "", "none", "epsilon", counted)
 
 
 def _check_count(name: str, printed: float, counted: Sequence[Measured]) -> None:

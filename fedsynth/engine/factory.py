@@ -22,7 +22,7 @@ from fedsynth.engine.base import Engine, Handlers, require_gpus
 from fedsynth.engine.client_app import Answer
 from fedsynth.engine.flower_compat import quiet_flower
 from fedsynth.engine.process_setup import prepare_worker
-from fedsynth.engine.ray_tools import check_ray_tools
+from fedsynth.engine.ray_tools import DASHBOARD, TIMELINE, check_ray_tools, write_timeline
 from fedsynth.engine.server_app import ServeJob
 
 DEFAULT_TIMEOUT = 3600.0
@@ -106,13 +106,14 @@ def open_engine(
             address=address,
             sticky=sticky,
             storage=storage,
-            tools=tools,
-            folder=folder,
+            dashboard=DASHBOARD in tools,
             fit=fit,
             note=note,
         )
     try:
         yield engine
+        if TIMELINE in tools:  # not after an error or a signal, which end at once
+            note(f"Ray's timeline: {write_timeline(folder)} (for Perfetto or Chrome)")
     finally:
         engine.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fedsynth.core.enums import Accounting, EngineName, Preset, Relation, SecureSum, Unit
 from fedsynth.core.settings import setting
@@ -73,3 +75,19 @@ class RunConfig:
         (), f"tools of Ray that follow the run: {', '.join(RAY_TOOLS)} (engine=ray)"
     )
     out: str | None = setting(None, "the run directory; default runs/<scenario>-<preset>-<n>")
+
+
+def continued(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a finished or interrupted run, for a command that works on it again.
+
+    Args:
+        values: The values that the run was started with.
+        overrides: The keys of the command.
+
+    Returns:
+        The values without the tools of the Ray that is gone, and without its cluster if the command
+        names an engine that joins none.
+    """
+    elsewhere = overrides.get("engine", EngineName.RAY) != EngineName.RAY
+    gone = ("ray_tools", "address") if elsewhere else ("ray_tools",)
+    return {key: value for key, value in values.items() if key not in gone}

@@ -47,3 +47,16 @@ def test_the_timeline_holds_what_the_workers_did(tmp_path: Path):
     events = json.loads((tmp_path / TIMELINE_FILE).read_text(encoding="utf-8"))
     assert {"compute", "task:execute"} <= {event["name"] for event in events}
     assert any(TIMELINE_FILE in note for note in notes)
+
+
+def test_an_error_waits_for_no_timeline(tmp_path: Path, monkeypatch):
+    """Its own message and a quick end matter more."""
+    monkeypatch.setattr("fedsynth.engine.factory.write_timeline", lambda _: pytest.fail("written"))
+    shared = {"workers": 1, "num_cpus": 0}
+    settings = {**shared, "tools": ["timeline"], "folder": tmp_path}
+    serve = lambda *_: None  # noqa: E731
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_engine("ray", answer=fakes.answer, serve=serve, **settings),
+    ):
+        raise KeyboardInterrupt

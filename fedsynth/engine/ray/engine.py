@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from fedsynth.engine.ray.calls import DiskLost
 from fedsynth.engine.ray.cluster import RaySession
 from fedsynth.engine.ray.grid import RayGrid, submit_function, worker_spawner
 from fedsynth.engine.ray.pool import Note, RayPool
-from fedsynth.engine.ray_tools import DASHBOARD, TIMELINE, write_timeline
 from fedsynth.engine.server_app import StageCallback
 from fedsynth.storage.disk_identity import DiskProbe, disk_probe
 
@@ -39,8 +38,7 @@ class RayEngine(Engine):
         address: A running cluster to join.
         sticky: Answer each party in one worker only.
         storage: The folder on the driver's disk below which parties keep their state.
-        tools: Tools of Ray that follow what it does; see `ray_tools`.
-        folder: Where they write their files.
+        dashboard: Start Ray's dashboard too.
         fit: Called in a worker of a cluster: why no party can answer there; empty if parties can.
         note: Receives remarks on nodes.
     """
@@ -55,8 +53,7 @@ class RayEngine(Engine):
         address: str | None,
         sticky: bool,
         storage: Path | None,
-        tools: Collection[str],
-        folder: Path,
+        dashboard: bool,
         fit: Callable[[], str] | None,
         note: Note,
     ) -> None:
@@ -66,8 +63,6 @@ class RayEngine(Engine):
         self._said_one_disk: bool | None = None
         self._probe: DiskProbe | None = None
         self._stack = contextlib.ExitStack()
-        self._tools, self._folder = tools, folder
-        dashboard = DASHBOARD in tools
         self._session = RaySession.open(workers, num_cpus, num_gpus, address, dashboard=dashboard)
         if self._session.dashboard:
             note(f"Ray's dashboard: {self._session.dashboard}, until the end of the run")
@@ -173,8 +168,6 @@ class RayEngine(Engine):
 
     def close(self) -> None:
         """See `Engine.close`."""
-        if TIMELINE in self._tools:
-            self._note(f"Ray's timeline: {write_timeline(self._folder)} (for Perfetto or Chrome)")
         self._pool.close()
         if not self._session.started:
             self._pool.kill_workers()

@@ -33,16 +33,23 @@ class DPSGD(ModelTraining[PrivateSGDConfig]):
     source = "baseline of Chen et al. 2022 (class-incremental fine-tuning)"
 
     def plan(self, cfg: PrivateSGDConfig, stage: Stage, budget: Budget) -> Plan:
-        parties = tuple(self._party_plan(cfg, info, budget, stage) for info in stage.parties)
+        model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
+        width = cfg.cost_width(stage.data)
+        parties = tuple(
+            self._party_plan(cfg, info, budget, model_bytes, width) for info in stage.parties
+        )
         assumes = ("the number of records of each party",)
         return Plan(self.name, stage, budget, parties, rounds=len(parties), assumes=assumes)
 
     def _party_plan(
-        self, cfg: PrivateSGDConfig, info: PartyInfo, budget: Budget, stage: Stage
+        self,
+        cfg: PrivateSGDConfig,
+        info: PartyInfo,
+        budget: Budget,
+        model_bytes: int,
+        width: int,
     ) -> PartyPlan:
         steps = cfg.number_of_steps(info.records, budget)
-        model_bytes = 4 * sum(p.numel() for p in cfg.empty_model(stage.data).parameters())
-        width = cfg.cost_width(stage.data)
         return sampled_party_plan(
             info,
             budget,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -86,18 +85,18 @@ class RedrawnConvNet:
         self, width: int, data: DatasetInfo, classes: int, device: torch.device | str
     ) -> None:
         """Build the network without values; `draw` sets them."""
-        with torch.device("meta"):
-            net = ConvNet(width, classes, data.shape)
-        self._net = net.to_empty(device=device)
+        self._net = empty_convnet(width, data, classes).to_empty(device=device)
         on_cpu = torch.device(device).type == "cpu"
-        self._drawn = self._net if on_cpu else copy.deepcopy(net).to_empty(device="cpu")
+        self._drawn = (
+            self._net if on_cpu else empty_convnet(width, data, classes).to_empty(device="cpu")
+        )
 
     def draw(self, *key_parts: object) -> ConvNet:
         """The network, with the weights of this key; the former ones are overwritten."""
         with default_seed(*key_parts):
             for layer in self._drawn.modules():
-                if isinstance(layer, nn.Conv2d | nn.Linear | nn.GroupNorm):
-                    layer.reset_parameters()
+                if reset := getattr(layer, "reset_parameters", None):
+                    reset()
         if self._drawn is not self._net:
             with torch.no_grad():
                 for own, new in zip(self._net.parameters(), self._drawn.parameters(), strict=True):
@@ -105,13 +104,13 @@ class RedrawnConvNet:
         return self._net
 
 
-def empty_convnet(width: int, data: DatasetInfo) -> ConvNet:
-    """A `ConvNet` over all classes of the data on the meta device, without memory or values.
+def empty_convnet(width: int, data: DatasetInfo, classes: int | None = None) -> ConvNet:
+    """A `ConvNet` on the meta device, without memory or values; by default over all classes.
 
     For counting parameters, or for loading a state after `to_empty`. Draws nothing from torch's
     global generator."""
     with torch.device("meta"):
-        return ConvNet(width, data.classes, data.shape)
+        return ConvNet(width, classes or data.classes, data.shape)
 
 
 def convnet_from_state(

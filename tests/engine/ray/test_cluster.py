@@ -53,7 +53,7 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def is_service(process: psutil.Process) -> bool:
-    """Whether it is an agent, a monitor or the dashboard of Ray, none of which holds data."""
+    """True for an agent, a monitor or the dashboard of Ray, none of which holds data."""
     words = " ".join(command_of(process)[:4])
     services = ("Agent", "/agent", "monitor.py", "dashboard.py")
     return name_of(process) not in ("raylet", "gcs_server") and any(s in words for s in services)
