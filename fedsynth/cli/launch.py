@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedsynth.api import launch
 from fedsynth.experiment.config import ExperimentConfig
+from fedsynth.experiment.evaluation_data import evaluation_data
 from fedsynth.report.summary import frame, rich_table, summarise
 from fedsynth.storage.run_directory import REPORT, RunDirectory
 
@@ -31,6 +32,7 @@ def _note(text: str) -> None:
 
 def _printed(run: RunDirectory) -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
-    console.print(rich_table(summarise(frame(run.metrics())), width=console.width))
+    rows, tested = summarise(frame(run.metrics())), evaluation_data(run.read_config())
+    console.print(rich_table(rows, tested, width=console.width))
     print(f"report: {run.path / REPORT}")
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fedsynth.core.errors import exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
+from fedsynth.experiment.evaluation_data import TEST_DATA, EvaluationData, evaluation_data
 from fedsynth.report.classifier_tables import by_classifier, by_quality
 from fedsynth.report.classifier_tables import markdown as listing_markdown
 from fedsynth.report.guarantees import Meaning, meaning_of, other_meanings
@@ -14,7 +15,7 @@ from fedsynth.report.summary import SummaryRow, frame, stages_of, summarise, tab
 from fedsynth.storage.run_directory import RunDirectory
 
 
-def results_table(rows: Sequence[SummaryRow]) -> str:
+def results_table(rows: Sequence[SummaryRow], tested: EvaluationData) -> str:
     """One row per method and budget: accuracy after each stage and cost, with a note on ±."""
     stages = stages_of(rows)
     one = len(stages) == 1
@@ -28,7 +29,10 @@ def results_table(rows: Sequence[SummaryRow]) -> str:
             cells.append(MISSING if row.forgetting is None else str(row.forgetting))
         spent = [epsilon_text(row.epsilon_pld), epsilon_text(row.epsilon_rdp)]
         lines.append([name, epsilon_text(row.epsilon), *cells, *spent])
-    return f"{markdown_table(head, lines)}\n\n{table_note(rows)}."
+    note = table_note(rows, tested)
+    if tested != TEST_DATA:
+        note = f"accuracy on {tested.name}; {note}"
+    return f"{markdown_table(head, lines)}\n\n{note}."
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -42,7 +46,7 @@ def _print_tables(runs: Sequence[str]) -> None:
     for name in runs:
         run = RunDirectory.read(name)
         metrics = frame(run.metrics())
-        print(results_table(summarise(metrics)))
+        print(results_table(summarise(metrics), evaluation_data(run.read_config())))
         for line in other_meanings(run, first):
             print(f"* {line}")
         for listing in (by_classifier(metrics), by_quality(metrics)):

@@ -27,6 +27,7 @@ from fedsynth.core.enums import Preset
 from fedsynth.core.errors import UserError, unknown
 from fedsynth.core.text import epsilon_text, markdown_table
 from fedsynth.experiment.config import ExperimentConfig, parse_overrides, resolve
+from fedsynth.experiment.evaluation_data import evaluation_data
 from fedsynth.report.figures import accuracy_over_budgets, render
 from fedsynth.report.summary import frame
 from fedsynth.storage.files import atomic_write, disk_errors, make_directories
@@ -102,11 +103,12 @@ class Study:
         rows = table(
             {name: frame(RunDirectory(self.folder / name).metrics()) for name in self.data}
         )
+        tested = evaluation_data(self.config(self.data[0]).as_dict())
         with disk_errors(self.folder):
             make_directories(self.folder)
             atomic_write(self.folder / NUMBERS, rows.to_csv(index=False).encode())
             page, link = self.page(rows), ""
-            if figure := accuracy_over_budgets(rows):
+            if figure := accuracy_over_budgets(rows, accuracy=tested.accuracy):
                 atomic_write(self.folder / FIGURE, render(figure, "png"))
                 link = f"\n![accuracy over budgets]({FIGURE})\n"
             atomic_write(self.folder / TABLE, (page + link).encode())

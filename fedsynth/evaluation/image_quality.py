@@ -42,7 +42,7 @@ class ImageQuality:
     images: int  # released ones that were scored
     real: int  # real ones in the comparison
     scorer: str
-    scorer_accuracy: float  # of the scorer, on the test data
+    scorer_accuracy: float  # of the scorer, on the records of the evaluation
     fid: float | None = None
     fid_by: str = ""  # origin of the Inception weights
     seconds: float = field(default=0.0, compare=False)

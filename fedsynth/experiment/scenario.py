@@ -21,6 +21,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.data.records import Records
 from fedsynth.data.registry import DataSet
 from fedsynth.experiment import user_partition
+from fedsynth.experiment.evaluation_data import evaluation_data
 from fedsynth.experiment.scenario_config import ScenarioConfig, dataset_info, image_transform
 from fedsynth.methods.registry import load_plugins
 
@@ -221,7 +222,7 @@ def forget_records() -> None:
 
 def setting_in_words(scenario: ScenarioConfig) -> str:
     """The setting of an evaluation in words, to be printed beside its numbers."""
-    tested = "the hold-out of the training data" if scenario.holdout else "the test data"
+    tested = evaluation_data({"holdout": scenario.holdout}).name
     if form := image_transform(scenario).in_words():
         tested += f" ({form})"
     if scenario.stages == StageOrder.IN_TURN:

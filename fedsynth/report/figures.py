@@ -70,12 +70,12 @@ DARK = Theme(
 
 
 def accuracy_over_stages(
-    rows: Sequence[SummaryRow], theme: Theme = LIGHT, *, narrow: bool = False
+    rows: Sequence[SummaryRow], theme: Theme = LIGHT, *, narrow: bool = False, accuracy: str
 ) -> Figure | None:
     """One panel per epsilon, one line per method; references dashed in every panel.
 
     Error bars are standard deviations over seeds. `narrow` puts the panels below each other. None
-    if nothing was measured.
+    if nothing was measured. `accuracy` names the vertical axis.
     """
     stages = stages_of(rows)
     if not stages:
@@ -101,7 +101,7 @@ def accuracy_over_stages(
         panel.grid(color=theme.grid, linewidth=0.8)
         panel.set_axisbelow(True)
     for panel in panels[::columns]:
-        panel.set_ylabel("test accuracy, all classes seen")
+        panel.set_ylabel(f"{accuracy}, all classes seen")
     _legend_below(figure, panels, columns, theme)
     return figure
 
@@ -123,12 +123,16 @@ def _legend_below(figure: Figure, panels: Sequence[Axes], columns: int, theme: T
 
 
 def accuracy_over_budgets(
-    rows: pd.DataFrame, theme: Theme = LIGHT, references: Mapping[str, float] | None = None
+    rows: pd.DataFrame,
+    theme: Theme = LIGHT,
+    references: Mapping[str, float] | None = None,
+    *,
+    accuracy: str,
 ) -> Figure | None:
     """One panel per data set, one line per method, over epsilon; references are dashed lines.
 
     `rows` are those of a study (`fedsynth.cli.study.table`), with deviations over draws as bars, or
-    have intervals from `low` to `high`. None with fewer than two budgets."""
+    have intervals from `low` to `high`; `accuracy` names the axis. None below two budgets."""
     rows = rows[np.isfinite(rows["epsilon"])]
     if rows["epsilon"].nunique() < 2:
         return None
@@ -141,8 +145,8 @@ def accuracy_over_budgets(
     figure, panels = grid(len(names), columns, (4.4, 3.4), theme)
     for panel, data in zip(panels, names, strict=True):
         panel_rows = rows[rows["data"] == data].sort_values("epsilon")
-        for name, accuracy in references.items():
-            panel.axhline(accuracy, label=f"{plain_text(name)} (not private)", **styles[name])
+        for name, value in references.items():
+            panel.axhline(value, label=f"{plain_text(name)} (not private)", **styles[name])
         for method in sorted(set(rows["method"])):
             line = panel_rows[panel_rows["method"] == method]
             panel.errorbar(
@@ -161,7 +165,7 @@ def accuracy_over_budgets(
         panel.set_xlabel("ε")
         panel.grid(color=theme.grid, linewidth=0.8)
         panel.set_axisbelow(True)
-    panels[0].set_ylabel("test accuracy")
+    panels[0].set_ylabel(accuracy)
     if len(styles) > 1:
         _legend_below(figure, panels, columns, theme)
     return figure

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from fedsynth.core.enums import DataKind, Relation, Unit
 from fedsynth.core.plan import RECORD_CLASSES, readable_view
 from fedsynth.core.text import epsilon_text
+from fedsynth.experiment.evaluation_data import TEST_DATA, EvaluationData
 from fedsynth.methods.registry import WITHOUT_NOISE
 from fedsynth.report.class_accuracies import class_accuracies, records_per_class
 from fedsynth.report.estimates import FinalResult, percent
@@ -50,7 +50,7 @@ def finding_sentences(results: Sequence[FinalResult], data: ReportData, stages: 
         other = [result for result in group if (result.released is None) != (best.released is None)]
         if other:
             sentences.append(_other_kind(max(other, key=lambda result: result.accuracy.mean), data))
-    sentences += _reference(references, alone=not private)
+    sentences += _reference(references, data.tested, alone=not private)
     return sentences
 
 
@@ -66,7 +66,7 @@ def _first(best: FinalResult, data: ReportData, stages: int) -> str:
         act = f"release{s} {best.released:,.0f} {things}{'' if s else ' in all'}"
     return (
         f"{owners if parties else 'Parties'} that {act} at ε = {epsilon_text(best.epsilon)} "
-        f"let{s} a receiver reach {best.accuracy.text} accuracy on the test data, "
+        f"let{s} a receiver reach {best.accuracy.text} accuracy on {data.tested.name}, "
         f"with {best.method}."
     )
 
@@ -111,7 +111,7 @@ def smallest_class(
     return [
         f"Of the smallest class, {name} ({counts[label]:,} of {sum(counts.values()):,} training "
         f"records), {best.method} at ε = {epsilon_text(best.epsilon)} gets "
-        f"{percent(float(accuracies.loc[key, label]))} of the test records right."
+        f"{percent(float(accuracies.loc[key, label]))} of the {data.tested.record}s right."
     ]
 
 
@@ -130,7 +130,9 @@ def _other_kind(other: FinalResult, data: ReportData) -> str:
     return f"The best release of {_things(data)}, by {other.method}, reaches {other.accuracy.text}."
 
 
-def _reference(references: Sequence[FinalResult], *, alone: bool) -> list[str]:
+def _reference(
+    references: Sequence[FinalResult], tested: EvaluationData, *, alone: bool
+) -> list[str]:
     """The best accuracy without privacy: the upper bound, or the best other reference."""
     if not references:
         return ["What is possible without privacy was not measured in this run."]
@@ -139,7 +141,7 @@ def _reference(references: Sequence[FinalResult], *, alone: bool) -> list[str]:
     if alone:
         return [
             f"No private method was measured. Without privacy, {best.method} reaches "
-            f"{best.accuracy.text} accuracy on the test data."
+            f"{best.accuracy.text} accuracy on {tested.name}."
         ]
     if best.method.endswith(WITHOUT_NOISE):
         name = best.method.removesuffix(WITHOUT_NOISE)
@@ -228,12 +230,9 @@ def _bound(epsilon: float, delta: float) -> str:
     )
 
 
-def uncertainties(
-    results: Sequence[FinalResult], data: ReportData, config: Mapping[str, Any]
-) -> list[str]:
+def uncertainties(results: Sequence[FinalResult], data: ReportData) -> list[str]:
     """The uncertainty of these numbers: seeds, choice of the winner, choice of settings."""
-    lines = _seeds(results)
-    tested = "a hold-out of the training data" if config.get("holdout") else "the test data"
+    lines = _seeds(results, data.tested)
     methods: dict[float, int] = {}
     for result in results:
         if result.private:
@@ -241,11 +240,11 @@ def uncertainties(
     if (most := max(methods.values(), default=0)) > 1:
         lines.append(
             f"The best of {number_text(most)} private methods was picked by its accuracy on "
-            f"{tested} itself, so it is somewhat flattered."
+            f"{data.tested.name} itself, so it is somewhat flattered."
         )
     lines.append(
-        "Tested on a hold-out of the training data: numbers for choosing settings, not final ones."
-        if config.get("holdout")
+        f"Tested on {data.tested.name}: numbers for choosing settings, not final ones."
+        if data.tested != TEST_DATA
         else "How the settings were chosen is not recorded. If it was on these test data, the "
         "accuracies are too high; if on these private records, it is missing from ε."
     )
@@ -256,7 +255,7 @@ def uncertainties(
     return lines
 
 
-def _seeds(results: Sequence[FinalResult]) -> list[str]:
+def _seeds(results: Sequence[FinalResult], tested: EvaluationData) -> list[str]:
     counts = sorted({result.accuracy.seeds for result in results})
     if not counts:
         return []
@@ -270,5 +269,5 @@ def _seeds(results: Sequence[FinalResult]) -> list[str]:
         text = f"{number_text(counts[0])} to {text}"
     return [
         f"{text.capitalize()} seeds. The intervals are Student's over seeds; they do not cover "
-        "another division of the records among parties or other test data."
+        f"another division of the records among parties or {tested.others}."
     ]

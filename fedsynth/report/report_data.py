@@ -14,6 +14,7 @@ from fedsynth.core.text import epsilon_text
 from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.evaluation.classical_classifiers import unavailable
 from fedsynth.experiment.config import ExperimentConfig
+from fedsynth.experiment.evaluation_data import EvaluationData, evaluation_data
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.scenario import scenario_stages, setting_in_words
@@ -71,6 +72,7 @@ class ReportData:
     relation: str
     accounting: str  # that calibrated the noise
     delta: float
+    tested: EvaluationData
     privacy: tuple[PrivacyRow, ...] = ()
     assumptions: tuple[str, ...] = ()  # facts treated as public
     noise_seed: int | None = None  # None: noise from the operating system's entropy
@@ -200,6 +202,7 @@ def build_report_data(experiment: Experiment, command: str, notes: Sequence[str]
         relation=budget.relation,
         accounting=run.accounting,
         delta=run.delta,
+        tested=evaluation_data(config.as_dict()),
         privacy=tuple(privacy_rows(experiment.first_seed_jobs)),
         assumptions=experiment.assumptions,
         noise_seed=run.noise_seed,

@@ -11,6 +11,7 @@ from typing import Any
 from fedsynth.core.errors import UserError
 from fedsynth.core.plan import readable_view
 from fedsynth.core.text import MISSING, epsilon_text
+from fedsynth.experiment.evaluation_data import evaluation_data
 from fedsynth.report.elements import Cell, Column, Row, Section, Table
 from fedsynth.report.estimates import FinalResult, final_results
 from fedsynth.report.guarantees import (
@@ -52,6 +53,11 @@ class IndexedRun:
             meaning_of(config),
             " or ".join(views),
         )
+
+    @property
+    def tested(self) -> str:
+        """The records that the classifiers of the run were tested on."""
+        return evaluation_data(self.config).name
 
     @property
     def facts(self) -> dict[str, str]:
@@ -127,25 +133,44 @@ def _side_by_side(runs: Sequence[IndexedRun]) -> Table:
         for epsilon, method in sorted({key for one in own for key in one})
     ]
     columns = [Column("Method", "label"), Column("Budget ε"), *(Column(run.name) for run in runs)]
-    return Table(_caption(runs), columns, rows)
+    return Table(_caption(runs, _named_by_run(runs)), columns, rows)
 
 
 def _one_below_another(runs: Sequence[IndexedRun]) -> Table:
-    """A row per run, method and budget."""
+    """A row per run, method and budget, with what the run was tested on if that differs."""
+    differ = len({run.tested for run in runs}) > 1
     rows = [
         Row(
-            (run.name, result.method, epsilon_text(result.epsilon), _accuracy(result)),
+            (
+                run.name,
+                result.method,
+                epsilon_text(result.epsilon),
+                _accuracy(result),
+                *([run.tested] if differ else []),
+            ),
             reference=not result.private,
         )
         for run in runs
         for result in run.results
     ]
-    columns = (Column("Run", "label"), Column("Method", "label"), Column("Budget ε"))
-    return Table(_caption(runs), [*columns, Column("Accuracy")], rows)
+    columns = [Column("Run", "label"), Column("Method", "label"), Column("Budget ε")]
+    columns += [Column("Accuracy"), *([Column("Tested on", "text")] if differ else [])]
+    tested = "the data named beside it" if differ else runs[0].tested
+    return Table(_caption(runs, tested), columns, rows)
 
 
-def _caption(runs: Sequence[IndexedRun]) -> str:
-    text = "Accuracy on the test data after the last stage, mean over seeds, with the 95% interval"
+def _named_by_run(runs: Sequence[IndexedRun]) -> str:
+    """The records that the runs were tested on, each with its runs where they differ."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(run.tested, []).append(run.name)
+    if len(names) == 1:
+        return runs[0].tested
+    return " or ".join(f"{tested} ({', '.join(found)})" for tested, found in names.items())
+
+
+def _caption(runs: Sequence[IndexedRun], tested: str) -> str:
+    text = f"Accuracy on {tested} after the last stage, mean over seeds, with the 95% interval"
     if len({tuple(run.facts.items()) for run in runs}) > 1:
         text += ". The runs differ in more than their results: see below"
     return text

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsynth.core.text import MISSING, epsilon_text
+from fedsynth.experiment.evaluation_data import TEST_DATA, EvaluationData
 from fedsynth.experiment.progress import duration
 from fedsynth.report.guarantees import Meaning
 from fedsynth.storage.metrics import COLUMNS, Metric
@@ -47,7 +48,7 @@ class SummaryRow:
     method: str
     epsilon: float
     seeds: int
-    accuracy: dict[int, MeanStd]  # after each stage, on the test data of all classes seen
+    accuracy: dict[int, MeanStd]  # after each stage, on all classes seen
     average: MeanStd | None
     forgetting: MeanStd | None
     epsilon_pld: float | None
@@ -56,7 +57,7 @@ class SummaryRow:
     seconds: float | None  # for all releases of one seed
     classifiers: tuple[str, ...] = ()  # protocol and name, "P convnet"
     calibrated: MeanStd | None = None  # accuracy relative to real data, last stage
-    optimistic: MeanStd | None = None  # best epoch on the test data, last stage
+    optimistic: MeanStd | None = None  # best epoch by its own test, last stage
     meaning: str = ""  # of the epsilons: delta, unit, relation and view, where recorded
 
     @property
@@ -157,7 +158,7 @@ def stages_of(rows: Sequence[SummaryRow]) -> list[int]:
     return sorted({stage for row in rows for stage in row.accuracy})
 
 
-def protocol_text(rows: Sequence[SummaryRow]) -> str:
+def protocol_text(rows: Sequence[SummaryRow], tested: EvaluationData) -> str:
     """Protocols and classifiers of these rows, and the averages that only some protocols have."""
     by_protocol: dict[str, list[str]] = {}
     for classifier in sorted({classifier for row in rows for classifier in row.classifiers}):
@@ -170,7 +171,7 @@ def protocol_text(rows: Sequence[SummaryRow]) -> str:
     ]
     for label, attribute in (
         ("calibrated average", "calibrated"),
-        ("best epoch on the test data (optimistic)", "optimistic"),
+        (f"best epoch on {tested.name} (optimistic)", "optimistic"),
     ):
         averages = [
             f"{row.method} {epsilon_text(row.epsilon)} {value.mean:.3f}"
@@ -182,13 +183,13 @@ def protocol_text(rows: Sequence[SummaryRow]) -> str:
     return "; ".join(parts)
 
 
-def table_note(rows: Sequence[SummaryRow]) -> str:
+def table_note(rows: Sequence[SummaryRow], tested: EvaluationData) -> str:
     """Protocols and classifiers of these rows, and the meaning of ±."""
     over = "classifiers (one seed)"
     if any(row.seeds > 1 for row in rows):
         over = "seeds (over classifiers if there is one seed)"
     deviation = f"± is the standard deviation over {over}"
-    return "; ".join(filter(None, [protocol_text(rows), deviation, meaning_text(rows)]))
+    return "; ".join(filter(None, [protocol_text(rows, tested), deviation, meaning_text(rows)]))
 
 
 def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:
@@ -203,27 +204,33 @@ def _cells(row: SummaryRow, stages: Sequence[int]) -> list[MeanStd | str]:
     ]
 
 
-def rich_table(rows: Sequence[SummaryRow], title: str = "", width: int = 120) -> Table:
+def rich_table(
+    rows: Sequence[SummaryRow], tested: EvaluationData, title: str = "", width: int = 120
+) -> Table:
     """The summary for a terminal of this width; a narrow one has fewer columns, not cut words.
 
     Deviations are on a second line, which keeps the columns narrow.
     """
-    full = _terminal_table(rows, title, full=True)
+    full = _terminal_table(rows, tested, title, full=True)
     needed = Measurement.get(wide := Console(width=10_000), wide.options, full).maximum
-    return full if needed <= width else _terminal_table(rows, title, full=False)
+    return full if needed <= width else _terminal_table(rows, tested, title, full=False)
 
 
-def _terminal_table(rows: Sequence[SummaryRow], title: str, *, full: bool) -> Table:
+def _terminal_table(
+    rows: Sequence[SummaryRow], tested: EvaluationData, title: str, *, full: bool
+) -> Table:
     stages = stages_of(rows)
     measures = ("mean", "forget", "ε PLD", "ε RDP", "ε paper", "release")
     columns: Sequence[str] = measures if full else ("forget", "ε PLD")
     heads, accuracy = [f"stage\n{stage}" for stage in stages], "accuracy after each stage"
+    if tested != TEST_DATA:
+        accuracy += f" on {tested.name}"
     if len(stages) == 1:  # nothing to average, and nothing to forget
         columns = tuple(name for name in columns if name not in measures[:2])
-        heads, accuracy = ["accuracy"], "accuracy on the test data"
+        heads, accuracy = ["accuracy"], f"accuracy on {tested.name}"
     table = Table(
         title=Text(title) if title else None,
-        caption=f"{accuracy}; {table_note(rows)}",
+        caption=f"{accuracy}; {table_note(rows, tested)}",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         header_style="bold",

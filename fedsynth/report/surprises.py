@@ -89,7 +89,7 @@ def _near_guessing(results: Sequence[FinalResult], data: ReportData) -> list[str
 
 
 def _classes_never_found(metrics: pd.DataFrame, data: ReportData) -> list[str]:
-    """Classes of which no test record was classified correctly with any seed."""
+    """Classes of which no record was classified correctly with any seed."""
     lines = []
     for (epsilon, method), row in class_accuracies(metrics).iterrows():
         labels = [int(c) for c in row.index[row == 0.0]]
@@ -99,7 +99,7 @@ def _classes_never_found(metrics: pd.DataFrame, data: ReportData) -> list[str]:
         more = f" and {len(labels) - MAX_CLASSES} more" if len(labels) > MAX_CLASSES else ""
         noun = "class" if len(labels) == 1 else "classes"
         lines.append(
-            f"{method} at ε = {epsilon_text(float(epsilon))} gets no test record right of the "
-            f"{noun} {', '.join(names)}{more}."
+            f"{method} at ε = {epsilon_text(float(epsilon))} gets no {data.tested.record} right "
+            f"of the {noun} {', '.join(names)}{more}."
         )
     return lines

@@ -37,8 +37,12 @@ WORDS = [
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("runs") / "shapes"
-    config = resolve(parse_overrides([*WORDS, f"out={out}"]))
-    start(config, WORDS, quiet=True, note=lambda _text: None)
+    return started(out, WORDS)
+
+
+def started(out: Path, words: list[str]) -> Path:
+    config = resolve(parse_overrides([*words, f"out={out}"]))
+    start(config, words, quiet=True, note=lambda _text: None)
     return out
 
 
@@ -76,6 +80,34 @@ def test_markdown_and_latex_lie_with_their_figures_and_tables(run: Path, tmp_pat
     assert all((tmp_path / "latex" / f"{name}.tex").is_file() for name in names)
     for name in re.findall(r"{(figures/.+?\.pdf)}", text):
         assert (tmp_path / "latex" / name).is_file()
+
+
+def every_text(folder: Path, work: Path) -> str:
+    """The texts of a run in every format, with the axes of its figures and an index."""
+    write_report_as(folder, "md", work / "md")
+    write_report_as(folder, "latex", work / "latex")
+    write_report_as(folder.parent, "md", work / "index")
+    files = [*work.rglob("*.md"), *work.rglob("*.tex"), *work.rglob("accuracy*.svg")]
+    assert len(files) > 8
+    return "\n".join([Page((folder / "report.html").read_text()).text, *map(read, files)])
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_run_is_described_by_what_it_was_tested_on(run: Path, tmp_path: Path) -> None:
+    """No text calls a hold-out test data, but for the sentence that tells them apart."""
+    held = started(tmp_path / "runs" / "held", [*WORDS, "holdout=500"])
+    text = every_text(held, tmp_path / "held")
+    apart = "Tested on a hold-out of the training data instead of the test data."
+    claims = r"\btest (data|records?|set|accuracy)\b"
+    assert not re.search(claims, text.replace(apart, ""), re.IGNORECASE)
+    assert "Accuracy on a hold-out of the training data" in text
+    assert "hold-out accuracy" in text
+    plain = every_text(run, tmp_path / "plain")
+    assert not re.search(r"hold-out|held-out", plain, re.IGNORECASE)
+    assert "Accuracy on the test data" in plain
 
 
 def test_the_pdf_is_the_printed_page_without_links(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedsynth.cli.markdown_table import main, results_table
+from fedsynth.experiment.evaluation_data import TEST_DATA
 from fedsynth.report.summary import frame, summarise
 from fedsynth.storage.metrics import Metric
 from fedsynth.storage.run_directory import RunDirectory
@@ -19,7 +20,7 @@ def rows():
 
 
 def test_every_line_has_the_columns_of_the_head():
-    head, rule, *body = results_table(rows()).split("\n\n")[0].splitlines()
+    head, rule, *body = results_table(rows(), TEST_DATA).split("\n\n")[0].splitlines()
     assert {line.count("|") for line in (head, rule, *body)} == {head.count("|")}
     assert "stage 2" in head
     assert len(body) == 2
@@ -27,14 +28,14 @@ def test_every_line_has_the_columns_of_the_head():
 
 def test_one_stage_has_no_column_of_forgetting():
     (row,) = summarise(frame([Metric("psg", 1.0, 0, 1, "accuracy", 0.5)]))
-    head, rule, line = results_table([row]).split("\n\n")[0].splitlines()
+    head, rule, line = results_table([row], TEST_DATA).split("\n\n")[0].splitlines()
     assert head == "| method | budget ε | accuracy | ε PLD | ε RDP |"
     assert line.count("|") == rule.count("|") == head.count("|")
-    assert "forgetting" in results_table(rows())
+    assert "forgetting" in results_table(rows(), TEST_DATA)
 
 
 def test_references_are_marked_and_the_spread_is_explained():
-    text = results_table(rows())
+    text = results_table(rows(), TEST_DATA)
     assert "upper_bound (not private) | ∞" in text
     assert "| 0.805 ± 0.007 | 0.705 ± 0.007 |" in text
     assert text.endswith("over seeds.") or "over seeds" in text.splitlines()[-1]
@@ -50,7 +51,12 @@ def test_the_command_prints_the_table_of_a_run(tmp_path, capsys):
     run.write_config({"scenario": "x"})
     run.add_metrics([("psg", 1.0, 0, 1, "accuracy", 0.5)])
     assert main([str(run.path)]) == 0
-    assert "| psg | 1 | 0.500 |" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "| psg | 1 | 0.500 |" in text
+    assert "hold-out" not in text
+    run.write_config({"scenario": "x", "holdout": 5000})
+    assert main([str(run.path)]) == 0
+    assert "\n\naccuracy on a hold-out of the training data; " in capsys.readouterr().out
 
 
 def test_runs_whose_epsilons_mean_something_else_are_named(tmp_path, capsys):

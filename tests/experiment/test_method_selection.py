@@ -13,6 +13,7 @@ from fedsynth.data import registry as datasets
 from fedsynth.data import tables
 from fedsynth.experiment import method_selection as groups
 from fedsynth.experiment.config import ExperimentConfig, budget, parse_overrides, resolve
+from fedsynth.experiment.evaluation_data import TEST_DATA
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.experiment.method_selection import able
 from fedsynth.experiment.scenario import scenario_stages
@@ -156,7 +157,9 @@ def test_a_run_on_a_table_ends_with_rows_scores_and_a_report(here, tmp_path):
     assert wards == tables.decode_column(columns[4], released.images[:, 4].flatten())
     assert not (run.path / "disclosed").exists()
     run.write_config({"data": "made_table"})
-    words = ReportData("t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3)
+    words = ReportData(
+        "t", "s", "p", "made_table", "x", (), "record", "add_remove", "rdp", 1e-3, TEST_DATA
+    )
     page = write_report(run, words).read_text()
     assert "rows of a table, so there are no pictures" in page
     assert f"releases/{jobs[0].name}/stage-*.csv" in page

@@ -44,11 +44,11 @@ def rows(*epsilons: float) -> pd.DataFrame:
 
 
 def test_every_budget_is_a_point_with_its_deviation() -> None:
-    figure = accuracy_over_budgets(rows(10, 0.2, 1))
+    figure = accuracy_over_budgets(rows(10, 0.2, 1), accuracy="hold-out accuracy")
     assert figure is not None
     left, right = figure.axes
     assert [panel.get_title() for panel in (left, right)] == ["mnist", r"fashion_\$mnist"]
-    assert left.get_xscale() == "log"
+    assert (left.get_xscale(), left.get_ylabel()) == ("log", "hold-out accuracy")
     assert left.get_xticks().tolist() == [0.2, 1, 10]
     first, second = left.containers
     assert first.lines[0].get_xdata().tolist() == [0.2, 1, 10]
@@ -80,14 +80,17 @@ def test_a_line_rises_by_the_share_of_each_number() -> None:
 
 
 def test_one_budget_makes_no_line() -> None:
-    assert accuracy_over_budgets(rows(1)) is None
-    assert accuracy_over_budgets(rows(1, math.inf)) is None
+    assert accuracy_over_budgets(rows(1), accuracy="test accuracy") is None
+    assert accuracy_over_budgets(rows(1, math.inf), accuracy="test accuracy") is None
 
 
 def test_equal_runs_draw_equal_figures() -> None:
     def drawn() -> list[bytes]:
         table = frame(metrics())
-        figures = (accuracy_over_stages(summarise(table)), accuracy_matrices(table))
+        figures = (
+            accuracy_over_stages(summarise(table), accuracy="test accuracy"),
+            accuracy_matrices(table),
+        )
         return [render(f, kind) for f in figures if f for kind in ("png", "svg")]
 
     assert drawn() == drawn()
@@ -96,7 +99,7 @@ def test_equal_runs_draw_equal_figures() -> None:
 
 def test_lines_and_bars_are_the_numbers() -> None:
     seeds = [m._replace(seed=s, value=m.value - s / 5) for m in metrics() for s in (0, 1)]
-    figure = accuracy_over_stages(summarise(frame(seeds)))
+    figure = accuracy_over_stages(summarise(frame(seeds)), accuracy="test accuracy")
     assert figure is not None
     assert [axis.get_title() for axis in figure.axes] == ["ε = 1", "ε = 10"]
     for axis in figure.axes:
@@ -125,14 +128,14 @@ def test_matrices_hold_stage_by_tested_stage() -> None:
 
 def test_no_images_and_no_accuracy_mean_no_figure() -> None:
     assert images_by_method({}) is None
-    assert accuracy_over_stages([]) is None
+    assert accuracy_over_stages([], accuracy="test accuracy") is None
     assert accuracy_matrices(frame([])) is None
 
 
 def test_intervals_are_bars_and_references_dashed_lines() -> None:
     table = rows(1, 10).drop(columns="over_draws")
     table = table[table["data"] == "mnist"].assign(low=0.5, high=[0.9, 0.9, math.nan, math.nan])
-    figure = accuracy_over_budgets(table, references={"upper": 0.97})
+    figure = accuracy_over_budgets(table, references={"upper": 0.97}, accuracy="test accuracy")
     assert figure is not None
     (panel,) = figure.axes
     assert panel.get_legend_handles_labels()[1] == ["upper (not private)", "a", "b"]
@@ -171,7 +174,9 @@ def test_another_themes_colours_give_the_figure_drawn_with_them(narrow: bool) ->
 
     def drawn(theme: Theme) -> list[bytes]:
         table = frame(metrics())
-        lines = accuracy_over_stages(summarise(table), theme, narrow=narrow)
+        lines = accuracy_over_stages(
+            summarise(table), theme, narrow=narrow, accuracy="test accuracy"
+        )
         figures = (lines, accuracy_matrices(table, theme, narrow=narrow))
         return [render(figure, "svg") for figure in figures if figure]
 
@@ -196,10 +201,14 @@ def test_numbers_in_a_heat_map_stand_out_from_their_fields() -> None:
 
 def test_narrow_figures_have_their_panels_below_each_other() -> None:
     table = summarise(frame(metrics()))
-    wide, narrow = accuracy_over_stages(table), accuracy_over_stages(table, narrow=True)
+    wide, narrow = (
+        accuracy_over_stages(table, narrow=narrow, accuracy="hold-out accuracy")
+        for narrow in (False, True)
+    )
     assert wide is not None
     assert narrow is not None
     assert len(wide.axes) == len(narrow.axes) == 2
+    assert wide.axes[0].get_ylabel() == "hold-out accuracy, all classes seen"
     assert narrow.get_figwidth() < 4.6 < wide.get_figwidth()
     assert narrow.get_figheight() > wide.get_figheight()
     many = accuracy_matrices(frame(metrics()), narrow=True)
@@ -209,7 +218,7 @@ def test_narrow_figures_have_their_panels_below_each_other() -> None:
 
 def test_a_legend_covers_no_interval() -> None:
     table = rows(1, 10).drop(columns="over_draws").assign(low=0.0, high=1.0)
-    figure = accuracy_over_budgets(table[table["data"] == "mnist"])
+    figure = accuracy_over_budgets(table[table["data"] == "mnist"], accuracy="test accuracy")
     assert figure is not None
     render(figure, "svg")  # lays it out
     (panel,), (legend,) = figure.axes, figure.legends

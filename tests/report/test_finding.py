@@ -12,6 +12,7 @@ from report_pages import report_data
 from fedsynth.core.enums import DataKind, Relation, Unit
 from fedsynth.core.plan import RECORD_CLASSES
 from fedsynth.core.types import DatasetInfo, PartyInfo
+from fedsynth.experiment.evaluation_data import HOLD_OUT
 from fedsynth.report.estimates import Estimate, FinalResult
 from fedsynth.report.finding import (
     finding_sentences,
@@ -82,6 +83,16 @@ def test_the_worth_of_the_best_release_at_each_budget() -> None:
     assert worth_sentence([BOUND], curve) == []
 
 
+def test_a_hold_out_is_not_called_test_data() -> None:
+    held = data(tested=HOLD_OUT)
+    assert finding_sentences([PSG], held, 5)[0].endswith(
+        "accuracy on a hold-out of the training data, with psg."
+    )
+    assert finding_sentences([BOUND], held, 5)[0].endswith(
+        "accuracy on a hold-out of the training data."
+    )
+
+
 def test_references_only_and_nothing_at_all() -> None:
     assert finding_sentences([BOUND], data(), 5) == [
         "No private method was measured. Without privacy, upper_bound reaches 97.3% (95% interval "
@@ -145,20 +156,22 @@ def test_the_bound_on_guesses_is_reached_by_the_worst_mechanism(
 
 def test_what_is_uncertain_depends_on_the_run() -> None:
     single = replace(PSG, accuracy=Estimate(0.8, 1))
-    words = " ".join(uncertainties([single, replace(single, method="ldpdc")], data(), {}))
+    words = " ".join(uncertainties([single, replace(single, method="ldpdc")], data()))
     assert "One seed: how far" in words
     assert "The best of two private methods was picked by its accuracy on the test data" in words
     assert "How the settings were chosen is not recorded" in words
     assert "smoke" not in words
-    held = " ".join(uncertainties([PSG, DP_SGD], data(preset="smoke"), {"holdout": 5000}))
+    held = " ".join(uncertainties([PSG, DP_SGD], data(preset="smoke", tested=HOLD_OUT)))
     assert "Three seeds. The intervals are Student's" in held
     assert "picked by its accuracy on a hold-out of the training data itself" in held
     assert "not final ones" in held
     assert "The preset smoke" in held
     assert "not recorded" not in held
-    uneven = uncertainties([PSG, single, BOUND], data(), {})
+    assert "or another hold-out." in held
+    assert "test data" not in held
+    uneven = uncertainties([PSG, single, BOUND], data())
     assert uneven[0].startswith("One to three seeds.")
-    assert not any("best of" in line for line in uncertainties([PSG, BOUND], data(), {}))
+    assert not any("best of" in line for line in uncertainties([PSG, BOUND], data()))
 
 
 def test_the_smallest_class_is_named_with_the_best_private_method() -> None:
@@ -174,6 +187,8 @@ def test_the_smallest_class_is_named_with_the_best_private_method() -> None:
         "Of the smallest class, ill (5 of 30 training records), psg at ε = 1 gets 25.0% of the "
         "test records right."
     ]
+    held = smallest_class([PSG], table, replace(known, tested=HOLD_OUT))
+    assert held[0].endswith("of the held-out records right.")
     assert smallest_class([BOUND], table, known) == []
     assert smallest_class([PSG], frame([]), known) == []
     equal = replace(known, parties=(PartyInfo(0, 2, {0: 1, 1: 1}),))

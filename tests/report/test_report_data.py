@@ -7,6 +7,7 @@ from dataclasses import replace
 from fedsynth.core.enums import ViewKind
 from fedsynth.core.plan import SERVER_VIEW, PartyPlan, View
 from fedsynth.experiment.config import resolve
+from fedsynth.experiment.evaluation_data import HOLD_OUT, TEST_DATA
 from fedsynth.experiment.experiment import Experiment
 from fedsynth.privacy.accounting.events import gaussian
 from fedsynth.privacy.secagg.distributed_noise import weakened
@@ -42,6 +43,14 @@ def test_privacy_is_that_of_the_first_seed() -> None:
         ("upper_bound", False),
     ]
     assert (data.command, data.notes, data.accounting) == ("a command", ("a note",), "rdp")
+
+
+def test_what_is_tested_on_is_that_of_the_scenario() -> None:
+    for holdout, tested in ((0, TEST_DATA), (100, HOLD_OUT)):
+        config = resolve({**KEYS, "holdout": holdout})
+        data = build_report_data(Experiment.of(config, "nowhere"), "a command", [])
+        assert data.tested == tested
+        assert tested.name in data.setting
 
 
 def test_the_evaluation_text_names_protocol_classifiers_and_caps() -> None:

@@ -73,6 +73,35 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
     assert "differ in more than their results" in caption
 
 
+def caption(folder: Path) -> str:
+    return index_sections(runs_below(folder))[0].content["table"].caption  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_caption_names_what_each_run_was_tested_on(tmp_path: Path) -> None:
+    end = " after the last stage, mean over seeds, with the 95% interval"
+    put_run(tmp_path / "a", {("psg", 1.0): [0.8]}, holdout=5000)
+    assert caption(tmp_path) == f"Accuracy on a hold-out of the training data{end}"
+    put_run(tmp_path / "b", {("psg", 1.0): [0.8]}, holdout=0.0)
+    put_run(tmp_path / "c", {("psg", 1.0): [0.8]}, holdout=0.1)
+    named = "a hold-out of the training data (a, c) or the test data (b)"
+    assert caption(tmp_path).startswith(f"Accuracy on {named}{end}. The runs differ")
+    (tmp_path / "d").mkdir()
+    put_run(tmp_path / "d" / "e", {("psg", 1.0): [0.8]})
+    assert caption(tmp_path / "d") == f"Accuracy on the test data{end}"
+
+
+def test_of_many_runs_each_line_names_what_it_was_tested_on(tmp_path: Path) -> None:
+    for number in range(SIDE_BY_SIDE + 1):
+        put_run(tmp_path / f"r{number}", {("psg", 1.0): [0.5]}, holdout=500)
+    assert caption(tmp_path).startswith("Accuracy on a hold-out of the training data after")
+    put_run(tmp_path / "another", {("ldpdc", 1.0): [0.5]})
+    table = index_sections(runs_below(tmp_path))[0].content["table"]
+    lines = [(line[0], line[-1]) for line in cells(table)]
+    assert lines[0] == ("another", "the test data")
+    assert lines[-1] == (f"r{SIDE_BY_SIDE}", "a hold-out of the training data")
+    assert "test data" not in caption(tmp_path)
+
+
 def test_many_runs_stand_below_each_other(tmp_path: Path) -> None:
     for number in range(SIDE_BY_SIDE + 1):
         put_run(tmp_path / f"r{number}", {("psg", 1.0): [number / 10]})

@@ -11,6 +11,7 @@ from report_pages import classifier_metrics
 from rich.console import Console
 
 from fedsynth.evaluation.classical_classifiers import SUITE
+from fedsynth.experiment.evaluation_data import HOLD_OUT, TEST_DATA, EvaluationData
 from fedsynth.report.summary import (
     SummaryRow,
     frame,
@@ -44,9 +45,9 @@ def three_seeds() -> list[Metric]:
     return metrics
 
 
-def shown(rows: list[SummaryRow], width: int) -> str:
+def shown(rows: list[SummaryRow], width: int, tested: EvaluationData = TEST_DATA) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width).print(rich_table(rows, "a [red]title", width))
+    Console(file=stream, width=width).print(rich_table(rows, tested, "a [red]title", width))
     return stream.getvalue()
 
 
@@ -62,14 +63,14 @@ def test_means_and_deviations_are_over_seeds() -> None:
     assert row.epsilon_pld == 4
     assert row.epsilon_rdp is None
     assert row.average is None
-    assert "over seeds" in table_note([row])
+    assert "over seeds" in table_note([row], TEST_DATA)
 
 
 def test_one_seed_shows_the_spread_over_classifiers() -> None:
     (row,) = summarise(frame([m for m in three_seeds() if m.seed == 1]))
     assert row.accuracy[2].mean == pytest.approx(0.5)
     assert row.accuracy[2].deviation == pytest.approx(0.5)
-    assert "over classifiers" in table_note([row])
+    assert "over classifiers" in table_note([row], TEST_DATA)
 
 
 def test_references_come_last_and_infinity_is_shown() -> None:
@@ -117,6 +118,21 @@ def test_one_stage_has_no_mean_and_no_forgetting() -> None:
     assert {"mean", "forget"} <= set(shown(summarise(frame(metrics)), 120).split())
 
 
+def test_the_terminal_names_what_was_tested_on() -> None:
+    one = summarise(frame([m for m in three_seeds() if m.stage == 1]))
+    several = summarise(frame(three_seeds()))
+    captions = {
+        tested.name: [" ".join(shown(rows, 200, tested).split()) for rows in (one, several)]
+        for tested in (TEST_DATA, HOLD_OUT)
+    }
+    single, stages = captions["the test data"]
+    assert "accuracy on the test data; " in single
+    assert "accuracy after each stage; " in stages
+    single, stages = captions["a hold-out of the training data"]
+    assert "accuracy on a hold-out of the training data; " in single
+    assert "accuracy after each stage on a hold-out of the training data; " in stages
+
+
 def test_nothing_measured_is_an_empty_table_and_no_error() -> None:
     rows = summarise(frame([]))
     assert rows == []
@@ -127,14 +143,16 @@ def test_nothing_measured_is_an_empty_table_and_no_error() -> None:
 
 
 def test_the_summary_names_protocols_and_classifiers() -> None:
-    many = protocol_text(summarise(frame(classifier_metrics(SUITE))))
+    many = protocol_text(summarise(frame(classifier_metrics(SUITE))), TEST_DATA)
     assert "protocol G, mean over 13 classifiers" in many
     assert "calibrated average: psg 10 0.625" in many
     best = [
         Metric("datalens", 1.0, 0, 1, name, value)
         for name, value in (("accuracy_L_keras_cnn", 0.5), ("accuracy_optimistic_max", 0.625))
     ]
-    text = protocol_text(summarise(frame(best)))
+    text = protocol_text(summarise(frame(best)), TEST_DATA)
     assert text.startswith("protocol L, keras_cnn; best epoch on the test data (optimistic): ")
     assert text.endswith("datalens 1 0.625")
-    assert protocol_text(summarise(frame([]))) == ""
+    held = protocol_text(summarise(frame(best)), HOLD_OUT)
+    assert "; best epoch on a hold-out of the training data (optimistic): " in held
+    assert protocol_text(summarise(frame([])), TEST_DATA) == ""

@@ -9,6 +9,7 @@ import pytest
 from report_pages import report_data
 
 from fedsynth.core.types import DatasetInfo, PartyInfo
+from fedsynth.experiment.evaluation_data import HOLD_OUT
 from fedsynth.report.estimates import Estimate, FinalResult
 from fedsynth.report.summary import frame
 from fedsynth.report.surprises import MAX_LINES, guessing_accuracy, surprises
@@ -70,6 +71,8 @@ def test_classes_that_are_never_found_have_their_names() -> None:
     ]
     (line,) = surprises([], frame(rows), DATA)
     assert line == "ldpdc at ε = 1 gets no test record right of the classes dog, cow."
+    (held,) = surprises([], frame(rows), replace(DATA, tested=HOLD_OUT))
+    assert held == "ldpdc at ε = 1 gets no held-out record right of the classes dog, cow."
     many = [Metric(f"m{i}", 1.0, 0, 1, "accuracy_of_class_0", 0.0) for i in range(MAX_LINES + 3)]
     lines = surprises([], frame(many), replace(DATA, info=None))
     assert lines[-1] == "And 3 more of these kinds."

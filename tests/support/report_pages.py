@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from fedsynth.core.outcomes import ReleasedModel, SyntheticSet
+from fedsynth.experiment.evaluation_data import TEST_DATA
 from fedsynth.report.elements import ReportContext
 from fedsynth.report.report_data import MethodInfo, PrivacyRow, ReportData
 from fedsynth.report.summary import frame, summarise
@@ -99,6 +100,7 @@ def report_data(private: str = "psg", reference: str = "upper") -> ReportData:
         relation="add_remove",
         accounting="pld",
         delta=1e-5,
+        tested=TEST_DATA,
         privacy=(row, replace(row, view="public", epsilon_pld=None)),
         assumptions=("which classes a party holds",),
         command="python -m fedsynth.run scenario=split_mnist",

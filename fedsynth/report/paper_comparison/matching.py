@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedsynth.experiment.evaluation_data import TEST_DATA, EvaluationData
 from fedsynth.report.paper_comparison.numbers import Published
 
+BEST_EPOCH = "best epoch on test data"
 ALONE = "one party with all data"  # the setting of all published tables
 MAX_DIFFERENCES = 5
 MAX_EXACT, MAX_NEAREST = 4, 2  # published numbers per measured one
@@ -29,6 +31,7 @@ class Measured:
     deviation: float | None = None  # over seeds
     spc: float | None = None  # images per class
     changed: str = ""  # settings of the method and its evaluation that are not the published ones
+    tested: EvaluationData = TEST_DATA
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,11 @@ def differences(ours: Measured, paper: Published) -> tuple[str, ...]:
     if ours.classifier != paper.classifier:
         differing.append(f"classifier ({ours.classifier}, {paper.classifier or 'not named'})")
     if ours.metric != paper.metric:
-        best = ("last epoch", "best epoch on test data")
-        ours_is_best = ours.metric != quantity(ours.metric)
-        measured, published = best[::-1] if ours_is_best else best
+        measured, published = "last epoch", BEST_EPOCH
+        if ours.metric != quantity(ours.metric):
+            held_out = ours.tested != TEST_DATA
+            measured = f"best epoch on {ours.tested.name}" if held_out else BEST_EPOCH
+            published = "last epoch"
         differing.append(f"epoch ({measured}, {published})")
     if ours.parties != ALONE:
         differing.append(f"parties ({ours.parties}, {ALONE})")

@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedsynth.core.errors import UserError, exit_code
 from fedsynth.core.text import MISSING, epsilon_text, markdown_table
+from fedsynth.experiment.evaluation_data import TEST_DATA, evaluation_data
 from fedsynth.report.guarantees import difference, guarantees
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
@@ -61,6 +62,7 @@ def measured_numbers(metrics: Sequence[Metric], config: Mapping[str, Any]) -> li
                     float(values.std(ddof=1)) if len(values) > 1 else None,
                     spc,
                     _changed(config, str(method)),
+                    evaluation_data(config),
                 )
             )
     return numbers
@@ -127,8 +129,8 @@ def departures(config: Mapping[str, Any]) -> list[str]:
     if evaluation.get("quality"):
         scorer = f"VGG11-BN of width {evaluation.get('scorer_width')}"
         lines.append(f"Inception Score by {scorer} of our own; the papers use other networks.")
-    if config.get("holdout"):
-        lines.append("Tested on a hold-out of the training data instead of the test data.")
+    if (tested := evaluation_data(config)) != TEST_DATA:
+        lines.append(f"Tested on {tested.name} instead of {TEST_DATA.name}.")
     if (accounting := config.get("accounting", "pld")) != "paper":
         lines.append(
             f"Noise calibrated by {str(accounting).upper()}; the papers use their own accounting "
@@ -143,7 +145,7 @@ def departures(config: Mapping[str, Any]) -> list[str]:
 def _changed(config: Mapping[str, Any], method: str) -> str:
     """The settings of a method and its evaluation that differ from the published ones, in short."""
     changed = [*_method_changes(config, method), *_evaluation_changes(config.get("evaluation"))]
-    if config.get("holdout"):
+    if evaluation_data(config) != TEST_DATA:
         changed.append("tested on a hold-out")
     more = len(changed) - MAX_SETTINGS
     shown = changed[:MAX_SETTINGS] if more > 1 else changed

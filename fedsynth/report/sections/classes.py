@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fedsynth.core.text import MISSING, epsilon_text
+from fedsynth.experiment.evaluation_data import EvaluationData
 from fedsynth.report.class_accuracies import class_accuracies, records_per_class
 from fedsynth.report.confusions import (
     Confusions,
@@ -49,8 +50,9 @@ def class_section(context: ReportContext) -> Section | None:
         cells += [_share(row, rarest)] if rarest in names else []
         cells += [_share(row, c) for c in shown]
         rows.append(Row(cells, reference=math.isinf(epsilon)))
+    tested = context.data.tested
     caption = (
-        "Accuracy on the test records of single classes after the last stage, means over seeds"
+        f"Accuracy on the {tested.record}s of single classes after the last stage, means over seeds"
     )
     if rarest in names:
         noun = "record" if counts[rarest] == 1 else "records"
@@ -60,13 +62,13 @@ def class_section(context: ReportContext) -> Section | None:
     tables = confusions(context.run, context.metrics)
     content = {
         "table": Table(caption, columns, rows),
-        "mistakes": _mistakes(tables, names) if tables else None,
+        "mistakes": _mistakes(tables, names, tested) if tables else None,
         "confusions": _figure(context, tables, names),
     }
     return Section("classes", "Accuracy by class", content)
 
 
-def _mistakes(tables: Confusions, names: Mapping[int, str]) -> Table:
+def _mistakes(tables: Confusions, names: Mapping[int, str], tested: EvaluationData) -> Table:
     """The most frequent mistakes of each method and budget."""
     rows = []
     for (epsilon, method), table in tables.items():
@@ -77,7 +79,9 @@ def _mistakes(tables: Confusions, names: Mapping[int, str]) -> Table:
         cells = (method, epsilon_text(epsilon), "; ".join(texts) or "none")
         rows.append(Row(cells, reference=math.isinf(epsilon)))
     columns = (Column("Method", "label"), Column("Budget ε"), Column("Most frequent", "text"))
-    caption = "The most frequent mistakes, with their share of the test records of the true class"
+    caption = (
+        f"The most frequent mistakes, with their share of the {tested.record}s of the true class"
+    )
     return Table(caption, columns, rows)
 
 

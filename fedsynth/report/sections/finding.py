@@ -22,7 +22,7 @@ MAX_NAMED = 6  # failed jobs
 
 def finding_section(context: ReportContext) -> Section:
     """The finding of the run, also where nothing was measured."""
-    data, config = context.data, context.run.read_config()
+    data = context.data
     results = final_results(context.metrics)
     content = {
         "finding": [
@@ -33,7 +33,7 @@ def finding_section(context: ReportContext) -> Section:
         "failed": _failed(context.run),
         "surprises": surprises(results, context.metrics, data),
         "privacy": privacy_sentences(data, context.metrics),
-        "uncertain": uncertainties(results, data, config),
+        "uncertain": uncertainties(results, data),
         "setting": data.setting,
         "origin": _origin(context.run),
     }

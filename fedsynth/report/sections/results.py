@@ -18,6 +18,7 @@ from fedsynth.report.figures import (
     accuracy_over_budgets,
     accuracy_over_stages,
 )
+from fedsynth.report.report_data import ReportData
 from fedsynth.report.summary import MeanStd, SummaryRow, stages_of, table_note
 
 MAX_CARDS = 4  # budgets with a card of their own
@@ -37,7 +38,7 @@ def result_section(context: ReportContext) -> Section:
     rows = context.rows
     stages = stages_of(rows)
     content = {
-        "table": result_table(rows, stages, context.data.setting) if rows else None,
+        "table": result_table(rows, stages, context.data) if rows else None,
         "last": stages[-1] if stages else None,
         "cards": _cards(rows, stages),
         "budgets": _budget_figure(context),
@@ -46,7 +47,7 @@ def result_section(context: ReportContext) -> Section:
     return Section("results", "Results", content)
 
 
-def result_table(rows: Sequence[SummaryRow], stages: Sequence[int], setting: str) -> Table:
+def result_table(rows: Sequence[SummaryRow], stages: Sequence[int], data: ReportData) -> Table:
     """The summary rows with the best private accuracy of each stage and epsilon in bold."""
     best: dict[tuple[float, int], float] = {}
     for row in rows:
@@ -87,10 +88,12 @@ def result_table(rows: Sequence[SummaryRow], stages: Sequence[int], setting: str
         )
         for row in rows
     ]
+    setting, tested = data.setting, data.tested
     sentence = f"{setting[:1].upper()}{setting[1:]}. " if setting else ""
     after = "" if len(stages) == 1 else ", after each stage"
     caption = (
-        f"{sentence}Accuracy on the test data of all classes seen{after}; {table_note(rows)}. "
+        f"{sentence}Accuracy on {tested.name} of all classes seen{after}; "
+        f"{table_note(rows, tested)}. "
         "Bold: best private method at this epsilon."
     )
     return Table(caption, columns, lines)
@@ -145,21 +148,23 @@ def _budget_figure(context: ReportContext) -> Picture | None:
         for result in private
     )
     references = {r.method: r.accuracy.mean for r in results if not r.private}
-    alt = "Test accuracy after the last stage over epsilon. " + " ".join(
+    accuracy = context.data.tested.accuracy
+    alt = f"{accuracy.capitalize()} after the last stage over epsilon. " + " ".join(
         f"{r.method} at epsilon {epsilon_text(r.epsilon)}: {r.accuracy.text}." for r in results
     )
     return embedded(
         context,
         "accuracy_over_budgets",
         alt,
-        lambda theme: accuracy_over_budgets(rows, theme, references),
+        lambda theme: accuracy_over_budgets(rows, theme, references, accuracy=accuracy),
     )
 
 
 def _figure(context: ReportContext) -> Picture | None:
     """Accuracy over stages; with several budgets, below each other on a phone."""
     rows = context.rows
-    alt = "Test accuracy on all classes seen so far, over the training stages. " + " ".join(
+    accuracy = context.data.tested.accuracy.capitalize()
+    alt = f"{accuracy} on all classes seen so far, over the training stages. " + " ".join(
         f"{row.method} at epsilon {epsilon_text(row.epsilon)}: "
         + ", ".join(f"{row.accuracy[stage].mean:.3f}" for stage in sorted(row.accuracy))
         + "."
@@ -167,13 +172,14 @@ def _figure(context: ReportContext) -> Picture | None:
         if row.accuracy
     )
     several = len({row.epsilon for row in rows if row.private}) > 1
-    narrow = functools.partial(accuracy_over_stages, rows, narrow=True)
+    draw = functools.partial(accuracy_over_stages, rows, accuracy=context.data.tested.accuracy)
+    narrow = functools.partial(draw, narrow=True) if several else None
     return embedded(
         context,
         "accuracy_over_stages",
         alt,
-        functools.partial(accuracy_over_stages, rows),
-        narrow if several else None,
+        draw,
+        narrow,
     )
 
 

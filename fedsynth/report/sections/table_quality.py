@@ -1,4 +1,4 @@
-"""Section of the likeness of released tables to test records."""
+"""Section of the likeness of released tables to the records of the evaluation."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def table_quality_section(context: ReportContext) -> Section | None:
         *(Column(names[metric], group="Shape of column") for metric in shown),
     ]
     caption = (
-        "Likeness of all released rows to the test records, by the metrics of SDMetrics; 1 is "
-        "the best. A reference of raw records shows what different records of the same source reach"
+        f"Likeness of all released rows to the {context.data.tested.record}s, by the metrics of "
+        "SDMetrics; 1 is the best. A reference of raw records shows what different records of the "
+        "same source reach"
     )
     return Section("quality", "Likeness to real records", {"table": Table(caption, columns, rows)})
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsynth.experiment.evaluation_data import HOLD_OUT, TEST_DATA
 from fedsynth.report.paper_comparison.matching import (
     ALONE,
     MAX_DIFFERENCES,
@@ -132,6 +133,23 @@ def test_a_run_shows_the_best_of_each_method_and_budget(
         assert len(pair.differs) == min(len(other.differs) for other in rivals)
     exact = [n for n in numbers if any(not p.differs for p in nearest_published(n, papers))]
     assert all(any(pair.ours == n for pair in chosen) for n in exact)
+
+
+def test_a_best_epoch_is_named_with_what_it_was_chosen_on() -> None:
+    ours = Measured("mnist", "psg", 10.0, ALONE, "convnet", "P", "accuracy_optimistic_max", 0.9)
+    last = Published(
+        "a paper", "4", "mnist", "psg", "PSG", "", 10.0, 1e-5, 10, "convnet", "P", "accuracy",
+        0.949, None, "",
+    )  # fmt: skip
+    best = replace(last, metric="accuracy_optimistic_max")
+    held = replace(ours, tested=HOLD_OUT)
+    assert differences(ours, last) == ("epoch (best epoch on test data, last epoch)",)
+    assert differences(held, last) == (
+        "epoch (best epoch on a hold-out of the training data, last epoch)",
+    )
+    for tested in (TEST_DATA, HOLD_OUT):
+        measured = replace(ours, metric="accuracy", tested=tested)
+        assert differences(measured, best) == ("epoch (last epoch, best epoch on test data)",)
 
 
 def test_nearer_images_a_class_come_first() -> None:

@@ -9,6 +9,7 @@ from report_pages import Page, context, report_data
 
 from fedsynth.core.types import DatasetInfo, PartyInfo
 from fedsynth.evaluation.types import EvalResult
+from fedsynth.experiment.evaluation_data import HOLD_OUT
 from fedsynth.report.rendering import render_section
 from fedsynth.report.report_data import ReportData
 from fedsynth.report.sections.classes import MAX_COLUMNS, class_section
@@ -56,5 +57,11 @@ def test_what_is_taken_for_what_has_the_names_of_classes(tmp_path: Path) -> None
     assert section is not None
     page = Page(render_section(section))
     assert "psg 1 cat taken for dog (50%)" in page.text
+    assert "Accuracy on the test records" in page.text
+    held = class_section(context(run, replace(report_data(), info=info, tested=HOLD_OUT)))
+    assert held is not None
+    text = Page(render_section(held)).text
+    assert "Accuracy on the held-out records of single classes" in text
+    assert "share of the held-out records of the true class" in text
     assert "Confusion matrices" in (page.all("img")[0]["alt"] or "")
     assert (run.path / "figures" / "confusions.svg").is_file()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
-from report_pages import Page, context, finished
+from report_pages import Page, context, finished, report_data
 
+from fedsynth.experiment.evaluation_data import HOLD_OUT
 from fedsynth.report.elements import Cell
 from fedsynth.report.rendering import render_section
 from fedsynth.report.sections.results import result_section, result_table, stage_section
@@ -31,7 +33,9 @@ ROWS = [
 
 
 def test_the_best_private_method_of_each_epsilon_and_stage_is_marked() -> None:
-    table = result_table(summarise(frame(ROWS)), [1, 2], "a setting")
+    table = result_table(
+        summarise(frame(ROWS)), [1, 2], replace(report_data(), setting="a setting")
+    )
     best = {
         row.cells[:2]: [isinstance(cell, Cell) and cell.best for cell in row.cells[2:4]]
         for row in table.rows
@@ -43,6 +47,8 @@ def test_the_best_private_method_of_each_epsilon_and_stage_is_marked() -> None:
         ("upper", "∞"): [False, False],
     }
     assert table.caption.startswith("A setting. Accuracy on the test data")
+    held = result_table(summarise(frame(ROWS)), [1, 2], replace(report_data(), tested=HOLD_OUT))
+    assert "Accuracy on a hold-out of the training data of all classes seen, " in held.caption
 
 
 def test_references_are_told_apart_in_the_table(tmp_path: Path) -> None:

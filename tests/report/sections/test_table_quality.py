@@ -10,6 +10,7 @@ from report_pages import Page, context, finished, report_data
 
 from fedsynth.core.types import Column
 from fedsynth.data.tables import table_info
+from fedsynth.experiment.evaluation_data import HOLD_OUT
 from fedsynth.report.elements import Table
 from fedsynth.report.rendering import render_section
 from fedsynth.report.sections.table_quality import MAX_COLUMNS, table_quality_section
@@ -48,6 +49,14 @@ def test_wide_tables_name_the_worst_column_only(tmp_path: Path) -> None:
     table = section.content["table"]
     assert isinstance(table, Table)
     assert [row.cells[4:] for row in table.rows] == [("class",), ("class",)]
+    assert "rows to the test records, by" in table.caption
+
+
+def test_rows_are_compared_with_the_records_of_the_evaluation(tmp_path: Path) -> None:
+    held = replace(report_data(), info=table_info("x", [Column("age")], 2), tested=HOLD_OUT)
+    section = table_quality_section(context(run_with(tmp_path / "run", [0.5, 0.25]), held))
+    assert section is not None
+    assert "rows to the held-out records, by" in Page(render_section(section)).text
 
 
 def test_images_have_no_such_section(tmp_path: Path) -> None:
