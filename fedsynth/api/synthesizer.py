@@ -32,7 +32,7 @@ from fedsynth.experiment.flower_apps import open_job_engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_extracts import destroy_keys
-from fedsynth.experiment.runner import merged_ledger
+from fedsynth.experiment.run_ledger import merged_ledger
 from fedsynth.experiment.scenario import forget_records
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.warnings import warnings

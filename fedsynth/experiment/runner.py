@@ -36,17 +36,14 @@ from fedsynth.experiment.job_metrics import keyed, privacy_metrics
 from fedsynth.experiment.party_extracts import (
     collect_extracts,
     destroy_keys,
-    known_entries,
-    on_nodes,
-    party_entries,
     release_seconds,
 )
 from fedsynth.experiment.progress import PROGRESS, ProgressDisplay, StageProgress
+from fedsynth.experiment.run_ledger import merged_ledger
 from fedsynth.experiment.server_session import dropout_notes
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.experiment.stage_extension import StageExtension
 from fedsynth.experiment.trackers import Tracker
-from fedsynth.privacy.ledger_entry import EXTRACT
 from fedsynth.storage.message_log import MessageReader
 from fedsynth.storage.run_directory import (
     FAILED,
@@ -364,20 +361,6 @@ class Runner:
 def class_stages(job: Job) -> list[tuple[int, ...]]:
     """The new classes of each stage."""
     return [plan.stage.classes for plan in job.plans]
-
-
-def merged_ledger(jobs: Sequence[Job]) -> str:
-    """The verified ledgers of all parties, one after the other; each keeps its chain of hashes.
-
-    Of parties on real nodes, the extracts that they signed."""
-    lines = []
-    for job in sorted(jobs, key=lambda job: job.name):
-        for party in range(job.scenario.parties):
-            if on_nodes(job):
-                lines.append(EXTRACT.decode())
-            entries = known_entries(job, party) if on_nodes(job) else party_entries(job, party)
-            lines += [entry.line() + "\n" for entry in entries or ()]
-    return "".join(lines)
 
 
 def _completed(value: Any) -> Future[Any]:

@@ -16,31 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tiny_runs import ROOT, outputs
+from tiny_runs import ROOT, TINY, outputs
 
 from fedsynth.cli import run
 from fedsynth.cli.run import main
 from fedsynth.data import registry as datasets
 from fedsynth.data.fetch import registries as clients
-from fedsynth.experiment import server_session
 from fedsynth.experiment.scenario_files import scenario_files
 from fedsynth.methods.registry import all_methods
 from fedsynth.privacy.ledger import read_entries
 from fedsynth.storage.metrics import Metric
-
-TINY = [
-    "data=shapes",
-    "parties=2",
-    "holdout=1600",
-    "engine=inprocess",
-    "noise_seed=3",
-    "evaluation.width=4",
-    "evaluation.nets=2",
-    "evaluation.max_images=50",
-    "ldpdc.spc=2",
-    "dp_sgd.width=4",
-    "delta=1e-3",
-]
 
 
 @pytest.fixture(autouse=True)
@@ -226,21 +211,6 @@ def test_a_finished_run_is_not_overwritten_and_resumes_to_itself(finished, capsy
     assert "report:" in capsys.readouterr().out
 
 
-def test_quiet_prints_the_result_and_nothing_else(capsys, tmp_path):
-    words = [*TINY, "method=ldpdc", "epsilon=10"]
-    assert main([*words, "out=a", "--quiet"]) == 0
-    quiet = capsys.readouterr()
-    assert main([*words, "out=b"]) == 0
-    told = capsys.readouterr()
-    assert re.search(r"ldpdc\s+10\s", quiet.out)
-    assert quiet.out.rstrip().endswith("report: a/report.html")
-    assert "stage" in told.out
-    assert len(told.out.splitlines()) > len(quiet.out.splitlines())
-    assert quiet.err.count("\n") == 1
-    assert quiet.err.startswith("note: noise_seed=3")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
-
-
 def test_the_same_run_from_a_shell_on_ray_is_the_same(finished, tmp_path):
     """Another process, other workers, the default run directory: the same bytes."""
     words = [word for word in TINY if not word.startswith("engine=")]
@@ -380,30 +350,3 @@ def test_a_signal_that_ends_a_run_is_in_the_exit_code(name, code, capsys, monkey
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert capsys.readouterr().err == "interrupted.\n"
-
-
-def test_a_job_that_fails_is_in_the_report_and_in_the_exit_code(capsys, tmp_path, monkeypatch):
-    """The other job is done; --resume takes up the one that failed."""
-    out, real = tmp_path / "run", server_session.serve_job
-
-    def fail(job: str, *arguments: object) -> None:
-        if '"method": "ldpdc"' in job:
-            raise ValueError("no luck")
-        real(job, *arguments)
-
-    words = ["data=shapes", "parties=2", "holdout=1600", "method=psg,ldpdc", "epsilon=10"]
-    words += ["preset=smoke", "psg.width=4", "psg.spc=2", "psg.runs=2", "ldpdc.spc=2"]
-    words += ["evaluation.width=4", "evaluation.nets=1", "evaluation.max_images=50"]
-    with monkeypatch.context() as patch:
-        patch.setattr(server_session, "serve_job", fail)
-        assert main([*words, "engine=inprocess", f"out={out}", "--quiet"]) == 1
-    error = capsys.readouterr().err
-    assert "1 of 2 jobs failed: ldpdc-eps10-seed0." in error
-    assert f"--resume {out}" in error
-    assert "ldpdc-eps10-seed0 failed: ValueError: no luck" in (out / "report.html").read_text()
-    assert main([f"out={out}", *words]) == 2
-    assert "holds an unfinished run" in capsys.readouterr().err
-    assert main(["--resume", str(out), "engine=inprocess", "--quiet"]) == 0
-    assert "no luck" not in (out / "report.html").read_text()
-    methods = {row["method"] for row in csv.DictReader((out / "metrics.csv").open())}
-    assert methods == {"psg", "ldpdc"}

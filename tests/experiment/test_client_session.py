@@ -21,13 +21,11 @@ from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.engine.messages import PartyRefused
 from fedsynth.experiment.events import ANSWER
-from fedsynth.experiment.job import Job
 from fedsynth.experiment.progress import PROGRESS
 from fedsynth.experiment.proposal import proposal_text
-from fedsynth.experiment.simulated_parties import policy_of, run_job
+from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.privacy.accounting.accountant import epsilon
 from fedsynth.privacy.ledger import read_charges, read_entries, total
-from fedsynth.privacy.policy import policy_text
 from fedsynth.storage.message_log import MessageReader
 
 ASK = Request("release", 0, scalars={"seed": 0})
@@ -326,54 +324,6 @@ def test_altered_proposals_have_a_code_and_spend_nothing_more(party: RealParty) 
     assert party.ask('{"a":' * 100_000, ASK).refusal is Refusal.REQUEST
     if party.folder.joinpath("ledger.jsonl").exists():
         assert epsilon(total(party.charged), 1e-3) <= 4
-
-
-# Simulated parties are the same code
-
-
-def test_other_settings_at_the_same_folder_are_refused(here: Engine, tmp_path: Path) -> None:
-    """The same question at the same price, about other features: the same noise on both sums would
-    give their difference away, and the world of a job has no budget for a second one."""
-    jobs = [
-        tiny.tiny_job("dp_merf", tmp_path / "run", "together", {"scale": scale})
-        for scale in (5.0, 6.0)
-    ]
-    tiny.release(jobs[0], here)
-    ledger = jobs[0].party_folder(0) / "ledger.jsonl"
-    paid = read_entries(ledger)
-    for name in ("releases", "server"):
-        shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
-    assert jobs[1].plan(0).of(0).event == jobs[0].plan(0).of(0).event
-    with pytest.raises(PartyRefused, match="the lifetime budget of this party is"):
-        tiny.release(jobs[1], here)
-    tiny.release(jobs[0], here)
-    assert read_entries(ledger) == paid
-
-
-def test_a_simulated_party_answers_by_its_own_policy(here: Engine, tmp_path: Path) -> None:
-    """Whoever writes another policy into its folder changes what it answers."""
-    job = tiny.tiny_job("psg", tmp_path / "run", "together")
-    strict = dataclasses.replace(policy_of(job), job_epsilon=0.5)
-    tiny.forget()
-    folder = tmp_path / "policies"
-    for party in range(job.scenario.parties):
-        place = folder / f"party-{party}"
-        place.mkdir(parents=True)
-        (place / "party.yaml").write_text(policy_text(strict))
-    with pytest.raises(PartyRefused, match=r"one job may cost at most 0\.5") as caught:
-        here.run(job.text(), 3, proposal=proposal_text(job), policies=str(folder))
-    assert caught.value.code is Refusal.BUDGET
-
-
-def test_the_partys_job_is_the_servers_but_for_what_is_its_own(tmp_path: Path) -> None:
-    """The identity, on which noise and replays depend, is the same on both sides."""
-    from fedsynth.experiment.proposal import party_job, read_proposal
-
-    job: Job = tiny.tiny_job("psg", tmp_path / "run")
-    own = party_job(policy_of(job), read_proposal(proposal_text(job)))
-    assert own.identity == job.identity
-    assert own.plans == job.plans
-    assert own.out == ""
 
 
 def certain_of(label: int, **settings: Any) -> tuple[dict[str, Any], Request]:

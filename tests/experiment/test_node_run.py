@@ -19,7 +19,7 @@ from fedsynth.experiment.node_run import (
 )
 from fedsynth.experiment.node_states import write_failure
 from fedsynth.experiment.party_extracts import known_entries, on_nodes
-from fedsynth.experiment.runner import merged_ledger
+from fedsynth.experiment.run_ledger import merged_ledger
 from fedsynth.experiment.simulated_parties import run_job
 from fedsynth.privacy.ledger import LedgerDamaged, read_chains, read_entries
 from fedsynth.storage.run_directory import CONFIG, LEDGER, RunDirectory

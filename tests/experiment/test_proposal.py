@@ -113,3 +113,12 @@ def test_the_partys_own_side_enters_its_job(job: Job) -> None:
     own = party_job(policy, read_proposal(proposal_text(job)))
     assert (own.noise_seed, own.device, own.out) == (99, "cuda:1", "")
     assert (own.method, own.settings, own.budget) == (job.method, job.settings, job.budget)
+
+
+def test_the_partys_job_is_the_servers_but_for_what_is_its_own(tmp_path: Path) -> None:
+    """The identity, on which noise and replays depend, is the same on both sides."""
+    job = tiny.tiny_job("psg", tmp_path / "run")
+    own = party_job(policy_of(job), read_proposal(proposal_text(job)))
+    assert own.identity == job.identity
+    assert own.plans == job.plans
+    assert own.out == ""

@@ -21,7 +21,7 @@ from fedsynth.core.types import Budget
 from fedsynth.engine.base import Engine
 from fedsynth.experiment.job import Job
 from fedsynth.experiment.proposal import proposal_text
-from fedsynth.experiment.runner import merged_ledger
+from fedsynth.experiment.run_ledger import merged_ledger
 from fedsynth.methods.registry import WITHOUT_NOISE, is_method, method, method_names
 from fedsynth.methods.without_noise import noised_plan, with_its_noise
 from fedsynth.privacy import guard as guard_module

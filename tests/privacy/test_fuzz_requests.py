@@ -16,6 +16,7 @@ from pathlib import Path
 import fuzzing
 import pytest
 import tiny_runs as tiny
+from alterations import Alterations
 from contract_cases import DISTRIBUTED_NOISE, PRIVATE
 
 from fedsynth.core.enums import SecureSum
@@ -76,7 +77,7 @@ def fuzzer(tmp_path: Path) -> Iterator[fuzzing.Fuzzer]:
 def test_altered_requests_are_refused_with_a_code_or_answered_within_the_budget(
     name, here, fuzzer, tmp_path
 ):
-    alterations = fuzzing.Alterations(SEED + sum(name.encode()))
+    alterations = Alterations(SEED + sum(name.encode()))
     jobs = jobs_of(name, tmp_path)
     honest = [fuzzing.honest_messages(job, here) for job in jobs]
     every = [asked for messages in honest for asked in messages]

@@ -29,6 +29,8 @@ CONTRACT, RELATION = "methods/test_contract.py::test_", "methods/test_contract_r
 DEVICE = "core/test_device.py::test_"
 FAULTS, APPS = "test_faults.py::test_", "engine/test_client_app.py::test_"
 NODES = "cli/test_nodes.py::test_"
+SIMULATED = "experiment/test_simulated_parties.py::test_"
+PROPOSAL = "experiment/test_proposal.py::test_"
 NODE_RUN = "experiment/test_node_run.py::test_"
 TWO_NODES = "test_two_nodes.py::test_"
 CARD, FOLDER = "api/export/test_card.py::test_", "api/export/test_folder.py::test_"
@@ -53,7 +55,7 @@ TESTED: dict[str, dict[str, str]] = {
         "A crash can waste budget": f"{LEDGER}kill_9_never_hides_what_was_released",
         "A party answers by a policy": f"{SESSION}a_second_run_is_refused_when_the_lifetime_is_spent",
         "refuses what exceeds its limit": f"{SESSION}a_server_that_asks_for_a_large_epsilon_gets_nothing",
-        "Simulated parties run the same": f"{SESSION}a_simulated_party_answers_by_its_own_policy",
+        "Simulated parties run the same": f"{SIMULATED}a_simulated_party_answers_by_its_own_policy",
         "checks every chain": "cli/test_verify_ledger.py::test_every_chain_is_counted_anew",
         "also with an independent": "cli/test_verify_ledger.py::test_other_programs_agree",
         "Try it on `results/split_mnist": "cli/test_verify_ledger.py::test_the_published_ledger_holds_and_agrees_with_its_numbers",
@@ -150,7 +152,7 @@ TESTED: dict[str, dict[str, str]] = {
         "release records as they are": f"{CHECK}a_reference_says_in_words_that_it_is_not_private",
         "a ledger that was emptied": f"{FILE}a_ledger_that_knows_less_is_refused_with_the_way_out",
         "a certificate or an export": "cli/test_ledger.py::test_missing_entries_other_keys_and_false_signatures_are_found",
-        "In simulation a ledger belongs": f"{SESSION}other_settings_at_the_same_folder_are_refused",
+        "In simulation a ledger belongs": f"{SIMULATED}other_settings_at_the_same_folder_are_refused",
         "gets the same answer and costs nothing": f"{GUARD}other_records_get_other_noise_and_pay",
         "So a repeated request shows": "experiment/test_cheating_servers.py::test_a_question_on_changed_records_is_paid_for_or_refused",
         "computes with other bits": f"{LEDGER}a_second_payload_for_one_request_is_refused",
@@ -243,7 +245,7 @@ TESTED: dict[str, dict[str, str]] = {
         "Noise of a real party": f"{SESSION}an_honest_proposal_is_answered_and_charged",
         "A proposal states method": "experiment/test_proposal.py::test_a_proposal_names_no_path_seed_or_device",
         "It has no place for a path": f"{SESSION}a_server_that_names_what_is_the_partys_own_gets_nothing",
-        "The party plans and counts": f"{SESSION}the_partys_job_is_the_servers_but_for_what_is_its_own",
+        "The party plans and counts": f"{PROPOSAL}the_partys_job_is_the_servers_but_for_what_is_its_own",
         "A refusal is a code": f"{SESSION}altered_proposals_have_a_code_and_spend_nothing_more",
         "| `budget` |": f"{POLICY}amounts_are_refused_as_budget_and_the_rest_as_policy",
         "| `policy` |": "experiment/test_flower_apps.py::test_a_node_without_a_policy_answers_nothing",

@@ -30,6 +30,21 @@ from fedsynth.storage.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
 
+# Words of the command for a run of two parties.
+TINY = [
+    "data=shapes",
+    "parties=2",
+    "holdout=1600",
+    "engine=inprocess",
+    "noise_seed=3",
+    "evaluation.width=4",
+    "evaluation.nets=2",
+    "evaluation.max_images=50",
+    "ldpdc.spc=2",
+    "dp_sgd.width=4",
+    "delta=1e-3",
+]
+
 # 400 training records: two parties in turn with five classes each, three parties together with all
 # classes each, and two parties together with a table.
 SCENARIOS = {

@@ -1,4 +1,4 @@
-"""Long-lived Ray actors and the fair, bounded queue before them.
+"""Long-lived Ray actors, and the calls that they run one by one.
 
 A worker runs one call at a time. Answers of parties go to the worker that has their data cached;
 functions of the server go to any free worker and never take the last worker from a running job.
@@ -9,7 +9,6 @@ room for a worker, because a node left or others use it, the rest go on without 
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import queue
@@ -24,6 +23,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from fedsynth.core.errors import UserError
 from fedsynth.engine.messages import PartyLost, PartyTimeout
 from fedsynth.engine.placement import Place
+from fedsynth.engine.ray.call_queue import CallQueue
 from fedsynth.engine.ray.calls import (
     ActorHandle,
     BatchDied,
@@ -71,14 +71,13 @@ class RayPool:
         self._events: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
         )
-        self._answers: collections.deque[PendingCall] = collections.deque()
-        self._functions: collections.deque[PendingCall] = collections.deque()
         self._running_jobs = 0
         self._end: Exception | None = None
         self._ready_changed = threading.Condition(self._lock)
         self._last_ready = time.monotonic()  # when some worker was ready, or the start
         self._said_ready = size  # the number of workers that the last remark gave
         self._workers = [ActorHandle(index) for index in range(size)]
+        self._waiting = CallQueue(self._workers)
         for worker in self._workers:
             self._start(worker)
         self._reader = threading.Thread(target=self._read_events, name="fedsynth-pool", daemon=True)
@@ -143,16 +142,14 @@ class RayPool:
             if self._end is not None:
                 raise self._end
             for call in calls:
-                (self._answers if call.is_answer else self._functions).append(call)
+                self._waiting.add(call)
             self._fail_lost()
             self._assign()
 
     def cancel(self, calls: Iterable[PendingCall]) -> None:
         """Take abandoned calls out of the queue."""
         with self._lock:
-            for call in calls:
-                if call in self._answers:
-                    self._answers.remove(call)
+            self._waiting.drop_answers(calls)
 
     def check_deadline(self, call: PendingCall) -> float:
         """Return the seconds until this call should be checked again.
@@ -206,11 +203,9 @@ class RayPool:
         with self._lock:
             self._end = error
             running = [worker.call for worker in self._workers if worker.call is not None]
-            for call in (*self._answers, *self._functions, *running):
+            for call in (*self._waiting.take_all(), *running):
                 if not call.result.done():
                     call.result.set_exception(error)
-            self._answers.clear()
-            self._functions.clear()
             self._ready_changed.notify_all()
 
     # Events of actors arrive on Ray's own threads, which must not wait for a lock: they are queued.
@@ -321,7 +316,7 @@ class RayPool:
         if len(call.parties) > 1:
             call.result.set_exception(BatchDied())
         elif call.deaths < MAX_DEATHS:
-            (self._answers if call.is_answer else self._functions).appendleft(call)
+            self._waiting.add_first(call)
         else:
             subject = f"party {call.parties[0]}" if call.parties else "a function of the server"
             call.result.set_exception(
@@ -334,10 +329,8 @@ class RayPool:
 
     def _fail_lost(self) -> None:
         """End the queued calls that need a disk which no worker sees any more."""
-        for waiting in (self._answers, self._functions):
-            for call in [c for c in waiting if c.disk and not self.on_disk(c.disk)]:
-                waiting.remove(call)
-                call.result.set_exception(DiskLost(call.disk))
+        for call in self._waiting.take_lost():
+            call.result.set_exception(DiskLost(call.disk))
 
     def _check_room(self) -> None:
         """Say when workers find no place in the cluster; end where none can ever start."""
@@ -349,7 +342,7 @@ class RayPool:
         left = [self._left_with_node(worker) for worker in waiting]
         if any(left):
             self._fail_lost()
-        busy = bool(self._answers or self._functions)
+        busy = len(self._waiting) > 0
         if not ready and now - self._last_ready > START_SECONDS and busy and not self._joined:
             self._give_up(UserError(f"no worker could start within {START_SECONDS:.0f} s"))
             return
@@ -378,7 +371,7 @@ class RayPool:
             return
         for worker in self._workers:
             if worker.call is None and worker.ready_at is not None:
-                call = self._next_call(worker)
+                call = self._waiting.take_next(worker, job_runs=self._running_jobs > 0)
                 if call is not None:
                     self._hand_over(worker, call)
 
@@ -388,42 +381,3 @@ class RayPool:
         call.started_at = time.monotonic()
         ref = getattr(worker.actor, call.method).remote(*call.arguments)
         self._listen(ref, self._on_done, worker, worker.incarnation, call)
-
-    def _next_call(self, worker: ActorHandle) -> PendingCall | None:
-        """Answers and functions take turns where both wait, so that neither starves."""
-        for call in self._functions:
-            if call.brief and worker.may_run(call):
-                self._functions.remove(call)
-                return call
-        answer = self._next_answer(worker)
-        running = sum(w.call is not None and not w.call.is_answer for w in self._workers)
-        ready = sum(w.ready_at is not None for w in self._workers)
-        limit = self.size if self._running_jobs == 0 else max(1, ready - 1)
-        if running < limit and (answer is None or not worker.ran_function):
-            for call in self._functions:
-                if worker.may_run(call):
-                    self._functions.remove(call)
-                    return call
-        if answer is not None:
-            self._answers.remove(answer)
-        return answer
-
-    def _next_answer(self, worker: ActorHandle) -> PendingCall | None:
-        """The heaviest waiting answer of the first job that has one for this worker."""
-        fitting = [call for call in self._answers if worker.may_run(call)]
-        own = [call for call in fitting if call.preferred == worker.index]
-        found = own or [call for call in fitting if self._may_move(call)]
-        of_first_job = (call for call in found if call.job == found[0].job)
-        return max(of_first_job, key=lambda call: call.weight, default=None)
-
-    def _may_move(self, call: PendingCall) -> bool:
-        """A single answer may leave a busy worker; a batch only one that runs a function. All may
-        leave a worker that is not expected."""
-        if call.preferred < 0:
-            return True
-        worker = self._workers[call.preferred]
-        if not worker.expected or not worker.may_run(call):
-            return True
-        if call.sticky or (worker.call is None and worker.ready_at is not None):
-            return False
-        return len(call.parties) == 1 or (worker.call is not None and not worker.call.is_answer)
