@@ -230,5 +230,9 @@ def setting_in_words(scenario: ScenarioConfig) -> str:
             f"class-incremental, one head over the classes seen; after each stage tested on "
             f"{tested} of all classes seen so far"
         )
-    noun = "users" if user_partition.is_by_users(scenario) else "parties"
-    return f"{scenario.parties:,} {noun} together, one head over all classes; tested on {tested}"
+    by_users = user_partition.is_by_users(scenario)
+    if scenario.parties == 1:
+        who = "one user" if by_users else "one party"
+    else:
+        who = f"{scenario.parties:,} {'users' if by_users else 'parties'} together"
+    return f"{who}, one head over all classes; tested on {tested}"

@@ -92,6 +92,9 @@ def test_a_holdout_takes_the_place_of_the_test_data(holdout):
     plain = dataclasses.replace(config, holdout=0.0)
     assert len(scenario.test_records(plain).labels) == 400
     assert "test data" in setting_in_words(plain)
+    assert setting_in_words(plain).startswith("2 parties together, one head")
+    alone = dataclasses.replace(plain, parties=1)
+    assert setting_in_words(alone).startswith("one party, one head")
 
 
 def test_the_partition_seed_deals_anew_and_the_same_seed_the_same():
