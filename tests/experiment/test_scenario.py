@@ -9,6 +9,7 @@ import pytest
 import torch
 from own_files import visits, write_visits
 
+from fedsynth.core.enums import StageOrder
 from fedsynth.core.errors import UserError
 from fedsynth.data import registry as datasets
 from fedsynth.data.partition import ORDER_OF_TEN
@@ -92,8 +93,12 @@ def test_a_holdout_takes_the_place_of_the_test_data(holdout):
     plain = dataclasses.replace(config, holdout=0.0)
     assert len(scenario.test_records(plain).labels) == 400
     assert "test data" in setting_in_words(plain)
-    assert setting_in_words(plain).startswith("2 parties together, one head")
-    alone = dataclasses.replace(plain, parties=1)
+
+
+def test_the_setting_in_words_counts_the_parties():
+    config = ScenarioConfig(data="shapes", partition="iid", parties=2, stages=StageOrder.TOGETHER)
+    assert setting_in_words(config).startswith("2 parties together, one head")
+    alone = dataclasses.replace(config, parties=1)
     assert setting_in_words(alone).startswith("one party, one head")
 
 
