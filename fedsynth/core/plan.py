@@ -83,6 +83,7 @@ class PartyPlan:
     without_noise: bool = False  # the guard adds none, and charges every use as a disclosure
     bytes_up: int = 0
     bytes_down: int = 0
+    memory: int = 0  # bytes of the networks that a party keeps in memory between rounds
     cost: tuple[ComputeCost, ...] = ()
 
     @property

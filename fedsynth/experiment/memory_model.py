@@ -1,7 +1,8 @@
 """Estimates of the memory that a run takes, for `--plan`. Reads no data.
 
-Counted are the objects that grow with the plan: the records, the replies of one exchange, and the
-released sets as float32. A network and its activations are not: they are small beside a process.
+Counted are the objects that grow with the plan: the records, the replies of one exchange, the
+released sets as float32, and ensembles of teachers. A single network and its activations are not:
+they are small beside a process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def worker_bytes(jobs: Sequence[Job]) -> int:
     """The largest memory of one worker: it hosts parties, or evaluates."""
     data = jobs[0].plans[0].stage.data
     records = sum(share.records for plan in jobs[0].plans for share in plan.parties)
-    hosting = REPLIES + max(_largest_reply(job) for job in jobs)
+    hosting = REPLIES + max(_largest_reply(job) + _kept_networks(job) for job in jobs)
     evaluating = WORKER_COPIES * max(_released_bytes(job) for job in jobs)
     return PROCESS + 2 * records * math.prod(data.shape) + max(hosting, evaluating)
 
@@ -45,6 +46,11 @@ def _exchange_bytes(job: Job) -> int:
 
 def _largest_reply(job: Job) -> int:
     return max(s.bytes_up // max(1, plan.rounds) for plan in job.plans for s in plan.parties)
+
+
+def _kept_networks(job: Job) -> int:
+    """The networks that parties keep, if one worker hosts all parties of a stage."""
+    return max(sum(share.memory for share in plan.parties) for plan in job.plans)
 
 
 def _released_bytes(job: Job) -> int:

@@ -13,6 +13,7 @@ import tiny_runs as tiny
 from fedsynth.engine.ray.grid import MOST_REPLY_BYTES
 from fedsynth.experiment import memory_model as memory
 from fedsynth.experiment.job import Job
+from fedsynth.nn.ensembles.teacher_config import TeacherConfig
 
 
 def ldpdc(parties: int, spc: int) -> Job:
@@ -33,6 +34,23 @@ def test_many_large_replies_are_counted_in_the_driver_and_bounded_in_workers() -
     records = sum(share.records for share in large.plans[0].parties)
     images = memory.worker_bytes([large]) - memory.PROCESS - 2 * records * 28 * 28
     assert images == pytest.approx(max(evaluated, memory.REPLIES), rel=0.2)
+
+
+@pytest.mark.parametrize("method", ["datalens", "g_pate", "pate_gan"])
+def test_ensembles_of_teachers_are_counted(method: str) -> None:
+    few, many = (
+        tiny.tiny_job(method, Path(), "together", {"teachers": teachers}) for teachers in (50, 100)
+    )
+    kept = [sum(share.memory for share in job.plans[0].parties) for job in (few, many)]
+    assert kept[0] > 0
+    assert kept[1] == pytest.approx(2 * kept[0], rel=0.1)
+    assert memory.worker_bytes([many]) - memory.worker_bytes([few]) <= kept[1] - kept[0]
+
+
+def test_published_teachers_take_what_was_measured() -> None:
+    """The state of DataLens's 4,000 teachers for MNIST is 8.9 GB in memory and on disk."""
+    shape = TeacherConfig((1, 28, 28), 10, batch=15, channels=32, hidden=256)
+    assert 4000 * shape.state_numbers * 2 == pytest.approx(8.9e9, rel=0.01)
 
 
 def test_a_process_takes_about_as_much_as_is_assumed() -> None:

@@ -191,6 +191,7 @@ class PateGAN(GeneratorRelease[PateGANConfig]):
                 steps=cfg.rounds,
                 noise_multiplier=multiplier,
                 bytes_up=4 * _weights(cfg, stage, info),
+                memory=teachers[info.party] * _teacher_bytes(cfg, stage, info),
                 cost=(
                     ComputeCost(
                         "train",
@@ -363,6 +364,14 @@ class _Teachers:
         pixels = self.records.pixels(flat).to(student.device)
         labels = student.class_indices[self.records.labels[flat]].to(student.device)
         return student.seen_rows(pixels, labels).unflatten(0, batch.shape)
+
+
+def _teacher_bytes(cfg: PateGANConfig, stage: Stage, info: PartyInfo) -> int:
+    """The weights of a teacher with their gradient and the two averages of Adam."""
+    inputs = math.prod(cfg.seen_shape(stage.data.shape)) + len(info.class_counts)
+    with torch.device("meta"):
+        net = MLPStack(1, inputs, cfg.hidden)
+    return 4 * sum(p.nbytes for p in net.parameters())
 
 
 def _weights(cfg: PateGANConfig, stage: Stage, info: PartyInfo) -> int:

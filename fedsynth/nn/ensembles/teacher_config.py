@@ -78,6 +78,11 @@ class TeacherConfig:
         """The number of parameters of a teacher."""
         return sum(math.prod(part) for part in self.parts.values())
 
+    @property
+    def state_numbers(self) -> int:
+        """The numbers that are kept of a teacher: its parameters and their averaged squares."""
+        return 2 * self.parameters
+
     def views(self, flat: Tensor, teachers: int) -> dict[str, Tensor]:
         """The parameters of a stack, [teachers, ...], as views of its flat memory."""
         views, start = {}, 0

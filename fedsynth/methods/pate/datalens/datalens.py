@@ -35,7 +35,7 @@ from fedsynth.core.messages import Release, Request
 from fedsynth.core.outcomes import Outcome
 from fedsynth.core.plan import PARTY_CLASS_COUNTS, RECORD_CLASSES, PartyPlan, Plan
 from fedsynth.core.randomness import torch_generator
-from fedsynth.core.types import Budget, ComputeCost, PartyInfo, Stage
+from fedsynth.core.types import Budget, PartyInfo, Stage
 from fedsynth.data.records import Records
 from fedsynth.methods.common.noise_placement import aggregate_parties, with_noise_placement
 from fedsynth.methods.method import PartyContext, ServerContext
@@ -162,7 +162,7 @@ class DataLens(TeacherMethod[DataLensConfig]):
 def _party_plan(
     cfg: DataLensConfig, stage: Stage, info: PartyInfo, parameters: DataLensParameters
 ) -> PartyPlan:
-    rounds, teachers = parameters.rounds, parameters.teachers[info.party]
+    rounds = parameters.rounds
     numbers = torch.Size(parameters.release_shape).numel()
     alone = PartyPlan(
         info.party,
@@ -173,6 +173,9 @@ def _party_plan(
         paper_event=parameters.paper_event,
         bytes_up=4 * numbers * rounds,
         bytes_down=parameters.query_bytes(stage) * rounds,
-        cost=(ComputeCost("teachers", cfg.hidden, teachers, rounds),),
+        memory=parameters.teacher_memory(
+            cfg, stage, info.party, getattr(torch, cfg.dtype).itemsize
+        ),
+        cost=(parameters.teacher_cost(cfg, info.party),),
     )
     return with_noise_placement(cfg, stage, alone)

@@ -11,7 +11,7 @@ from dp_accounting import DpEvent
 
 from fedsynth.core.enums import NoisePlacement, Relation, Unit
 from fedsynth.core.errors import UserError
-from fedsynth.core.types import Budget, Stage
+from fedsynth.core.types import Budget, ComputeCost, Stage
 from fedsynth.methods.pate.datalens.config import (
     Compression,
     DataLensConfig,
@@ -47,6 +47,17 @@ class EnsembleParameters:
         """The sizes of a teacher."""
         classes = len(stage.classes)
         return TeacherConfig(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
+
+    def teacher_memory(self, cfg: EnsembleConfig, stage: Stage, party: int, itemsize: int) -> int:
+        """The bytes of a party's teachers and their optimisers, numbers of `itemsize` bytes."""
+        return self.teacher_shape(cfg, stage).state_numbers * self.teachers[party] * itemsize
+
+    def teacher_cost(self, cfg: EnsembleConfig, party: int) -> ComputeCost:
+        """The work of a party's teachers; the unit has two updates per image that is voted on."""
+        share = (cfg.teacher_steps + 1) / 3
+        return ComputeCost(
+            "teachers", cfg.hidden, self.teachers[party], math.ceil(share * self.rounds)
+        )
 
     def check_sizes(self, cfg: EnsembleConfig, stage: Stage) -> None:
         """Refuse images that the networks cannot process, before any budget is spent."""

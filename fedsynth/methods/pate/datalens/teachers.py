@@ -139,7 +139,7 @@ class TeacherEnsemble:
     @property
     def bytes(self) -> int:
         """The memory of the teachers and their optimisers."""
-        return 2 * self.dtype.itemsize * self.shape.parameters * len(self.assignment.sizes)
+        return self.dtype.itemsize * self.shape.state_numbers * len(self.assignment.sizes)
 
     def initialise(self) -> None:
         """Allocate memory if there is none and start with fresh teachers."""

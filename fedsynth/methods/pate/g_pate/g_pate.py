@@ -37,6 +37,7 @@ from fedsynth.methods.pate.g_pate.config import GPateConfig, GPateParameters
 from fedsynth.methods.pate.record_assignment import RecordAssignment
 from fedsynth.privacy.mechanisms.votes import VoteMaxima, VoteSums
 
+TEACHER_DTYPE = torch.bfloat16
 LAPTOP = {
     "teachers": 200, "rounds": 40, "channels": 8, "hidden": 64, "generator_hidden": 256,
     "generator_channels": 32, "generator_steps": 5, "spc": 1000,
@@ -64,6 +65,10 @@ class GPate(TeacherMethod[GPateConfig]):
                 noise_multiplier=parameters.noise.histograms,
                 bytes_up=4 * parameters.images * cfg.projections * rounds,
                 bytes_down=parameters.query_bytes(stage) * rounds,
+                memory=parameters.teacher_memory(
+                    cfg, stage, info.party, TEACHER_DTYPE.itemsize
+                ),
+                cost=(parameters.teacher_cost(cfg, info.party),),
             )
             for info in stage.parties
         )
@@ -96,7 +101,7 @@ class GPate(TeacherMethod[GPateConfig]):
                 compression=compression,
                 stage=plan.stage,
                 key=key,
-                dtype=torch.bfloat16,
+                dtype=TEACHER_DTYPE,
                 device=ctx.device,
             )
             return TeacherStore(folder, ctx.party, ensemble)
