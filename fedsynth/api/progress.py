@@ -88,9 +88,18 @@ class Progress:
             self._jobs.setdefault(name, _Job(max(1, stages), _Line(name)))
 
     def update(
-        self, name: str, at: StageProgress, *, spent: float | None = None, note: str = ""
+        self,
+        name: str,
+        at: StageProgress,
+        *,
+        spent: float | None = None,
+        note: str = "",
+        released: bool = False,
     ) -> None:
-        """A job is there (stages from 1) and has spent this epsilon so far."""
+        """A job is there (stages from 1) and has spent this epsilon so far.
+
+        A stage is over when it is `released` or the next one begins: a party may do several pieces
+        of work in a stage, each with steps of its own."""
         stage, done, total = at
         with self._lock:
             job = self._jobs.setdefault(name, _Job(max(1, stage), _Line(name)))
@@ -108,7 +117,7 @@ class Progress:
                 words.append(f"ε {job.spent:.4g}" if self._narrow else _spent(job.spent))
             self._draw(job.line, "  ".join([*words, note]).rstrip(), now)
             self._draw_run(now)
-            if done >= total:
+            if released:
                 self._announce_stage(name, job, now)
 
     def evaluation(self, name: str, done: int, total: int) -> None:

@@ -47,9 +47,15 @@ class ProgressDisplay(Protocol):
         """Announce a job."""
 
     def update(
-        self, name: str, at: StageProgress, *, spent: float | None = None, note: str = ""
+        self,
+        name: str,
+        at: StageProgress,
+        *,
+        spent: float | None = None,
+        note: str = "",
+        released: bool = False,
     ) -> None:
-        """A job is there (stages from 1) and has spent this epsilon so far."""
+        """A job is there (stages from 1), has spent this epsilon and may have released the stage."""
 
     def evaluation(self, name: str, done: int, total: int) -> None:
         """`done` of `total` classifiers of a job's evaluation are trained."""

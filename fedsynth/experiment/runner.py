@@ -203,7 +203,8 @@ class Runner:
         state.released[stage] = is_model
         job = state.job
         spent = job.budget.epsilon if job.method_impl.private else None
-        self.progress.update(job.name, StageProgress(len(state.released), 1, 1), spent=spent)
+        at = StageProgress(len(state.released), 1, 1)
+        self.progress.update(job.name, at, spent=spent, released=True)
         for later in range(stage, state.stages):
             if later not in state.evaluations and state.released_up_to(later):
                 state.evaluations[later] = self._evaluate(state, later)

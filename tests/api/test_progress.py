@@ -21,9 +21,8 @@ def play(display: Progress) -> None:
         display.job("dp_sgd [red]eps=1", 2)
         for stage in (1, 2):
             for done in range(0, 101, 10):
-                display.update(
-                    "psg eps=10", StageProgress(stage, done, 100), spent=stage + done / 100
-                )
+                at = StageProgress(stage, done, 100)
+                display.update("psg eps=10", at, spent=stage + done / 100, released=done == 100)
         display.update("dp_sgd [red]eps=1", StageProgress(1, 30, 100))
         display.update("dp_sgd [red]eps=1", StageProgress(2, 0, 100), note="[bold]waiting")
         display.message("a [blue]word")
@@ -48,6 +47,18 @@ def test_plain_progress_is_one_line_a_finished_stage(monkeypatch: pytest.MonkeyP
         "psg eps=10: evaluation done, 3 classifiers",
         "psg eps=10: accuracy 0.9",
     ]
+
+
+def test_a_finished_piece_of_work_does_not_end_its_stage() -> None:
+    """The warm-up of a critic has steps of its own; the stage goes on after it."""
+    stream = io.StringIO()
+    display = Progress(stream=stream)
+    display.job("gs_wgan", 1)
+    display.update("gs_wgan", StageProgress(1, 60, 60))
+    display.update("gs_wgan", StageProgress(1, 77, 1420))
+    assert stream.getvalue() == ""
+    display.update("gs_wgan", StageProgress(1, 1, 1), released=True)
+    assert stream.getvalue().count("stage 1/1 done") == 1
 
 
 def test_silence_is_silent() -> None:
@@ -122,7 +133,8 @@ def test_many_threads_may_report() -> None:
             display.job(name, 20)
             for stage in range(1, 21):
                 for done in (0, 5, 10):
-                    display.update(name, StageProgress(stage, done, 10))
+                    at = StageProgress(stage, done, 10)
+                    display.update(name, at, released=done == 10)
             display.finish(name, "over")
 
         threads = [threading.Thread(target=work, args=(f"job {i}",)) for i in range(8)]
