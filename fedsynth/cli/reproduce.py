@@ -298,7 +298,13 @@ def _chosen(
     if values.get("cells"):
         runs = [named.run(name) for name in values["cells"].split(",")]
     if preset == Preset.REDUCED:
-        runs = [run for run in runs if named.has_reduced_form(run)]
+        without = [run.name for run in runs if not named.has_reduced_form(run)]
+        if without and (values.get("cells") or len(without) == len(runs)):
+            raise UserError(
+                f"preset=reduced: {', '.join(without)} of {named.name} has no reduced form. "
+                "preset=published runs the published one, and --plan says what that costs."
+            )
+        runs = [run for run in runs if run.name not in without]
     out, folder = values.get("out") or "results/papers", values.get("runs") or "runs/papers"
     engine = tuple(f"{key}={values[key]}" for key in ENGINE_KEYS if key in values)
     return Reproduction(named, Preset(preset), Path(out), Path(folder), engine), runs

@@ -179,6 +179,10 @@ def test_a_reduced_form_leaves_out_evaluations_that_have_none() -> None:
         (["psg.tabel1a"], "unknown recipe 'psg.tabel1a'. Did you mean 'psg.table1a'?"),
         (["psg.table1a", "preset=full"], "unknown preset 'full'"),
         (["psg.table1a", "cells=psg_mnist"], "unknown run of psg.table1a 'psg_mnist'"),
+        (
+            ["dpdc.tableI", "cells=ndpdc_mnist,dp_merf_mnist", "preset=reduced"],
+            "dp_merf_mnist of dpdc.tableI has no reduced form. preset=published runs",
+        ),
         (["psg.table1a", "cell=x"], "unknown key 'cell'. Did you mean 'cells'?"),
         (["--plna"], "unknown option '--plna'"),
         (["preset=reduced"], "name one recipe"),
