@@ -55,7 +55,7 @@ class ProgressDisplay(Protocol):
         note: str = "",
         released: bool = False,
     ) -> None:
-        """A job is there (stages from 1), has spent this epsilon and may have released the stage."""
+        """A job is there (stages from 1), has spent this epsilon, and released the stage or not."""
 
     def evaluation(self, name: str, done: int, total: int) -> None:
         """`done` of `total` classifiers of a job's evaluation are trained."""
