@@ -301,8 +301,8 @@ def _chosen(
         without = [run.name for run in runs if not named.has_reduced_form(run)]
         if without and (values.get("cells") or len(without) == len(runs)):
             raise UserError(
-                f"preset=reduced: {', '.join(without)} of {named.name} has no reduced form. "
-                "preset=published runs the published one, and --plan says what that costs."
+                f"preset=reduced: no reduced form in {named.name}: {', '.join(without)}. "
+                "preset=published runs as published, and --plan says what that costs."
             )
         runs = [run for run in runs if run.name not in without]
     out, folder = values.get("out") or "results/papers", values.get("runs") or "runs/papers"

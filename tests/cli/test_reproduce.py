@@ -181,7 +181,7 @@ def test_a_reduced_form_leaves_out_evaluations_that_have_none() -> None:
         (["psg.table1a", "cells=psg_mnist"], "unknown run of psg.table1a 'psg_mnist'"),
         (
             ["dpdc.tableI", "cells=ndpdc_mnist,dp_merf_mnist", "preset=reduced"],
-            "dp_merf_mnist of dpdc.tableI has no reduced form. preset=published runs",
+            "no reduced form in dpdc.tableI: dp_merf_mnist. preset=published runs",
         ),
         (["psg.table1a", "cell=x"], "unknown key 'cell'. Did you mean 'cells'?"),
         (["--plna"], "unknown option '--plna'"),

@@ -147,6 +147,10 @@ class PateGANConfig:
             return shape
         return shape[0], self.side, self.side
 
+    def inputs(self, classes: int, shape: Shape) -> int:
+        """The inputs of a discriminator: what it sees of a record, and its label."""
+        return math.prod(self.seen_shape(shape)) + classes
+
     def network(self, classes: int, shape: Shape) -> nn.Module:
         """A generator of images of this many classes."""
         sizes = (self.hidden, self.hidden)
@@ -249,7 +253,7 @@ class _Student:
         self.classes, self.teachers = len(self.held), cfg.teachers_per_party(plan.stage)[party]
         self.device = next(generator.parameters()).device
         self.seen = cfg.seen_shape(plan.stage.data.shape)
-        self.inputs = math.prod(self.seen) + self.classes
+        self.inputs = cfg.inputs(self.classes, plan.stage.data.shape)
         with default_seed(*key, "student"):
             self.net = mlp_discriminator(self.inputs, (cfg.hidden, cfg.hidden)).to(self.device)
         self.labelled: deque[tuple[Tensor, Tensor]] = deque(maxlen=cfg.memory)
@@ -368,9 +372,8 @@ class _Teachers:
 
 def _teacher_bytes(cfg: PateGANConfig, stage: Stage, info: PartyInfo) -> int:
     """The weights of a teacher with their gradient and the two averages of Adam."""
-    inputs = math.prod(cfg.seen_shape(stage.data.shape)) + len(info.class_counts)
     with torch.device("meta"):
-        net = MLPStack(1, inputs, cfg.hidden)
+        net = MLPStack(1, cfg.inputs(len(info.class_counts), stage.data.shape), cfg.hidden)
     return 4 * sum(p.nbytes for p in net.parameters())
 
 

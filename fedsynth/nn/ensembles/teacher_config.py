@@ -78,10 +78,9 @@ class TeacherConfig:
         """The number of parameters of a teacher."""
         return sum(math.prod(part) for part in self.parts.values())
 
-    @property
-    def state_numbers(self) -> int:
-        """The numbers that are kept of a teacher: its parameters and their averaged squares."""
-        return 2 * self.parameters
+    def state_bytes(self, teachers: int, dtype: torch.dtype) -> int:
+        """The memory of teachers: their parameters and the averaged squares of their gradients."""
+        return 2 * self.parameters * teachers * dtype.itemsize
 
     def views(self, flat: Tensor, teachers: int) -> dict[str, Tensor]:
         """The parameters of a stack, [teachers, ...], as views of its flat memory."""

@@ -173,9 +173,7 @@ def _party_plan(
         paper_event=parameters.paper_event,
         bytes_up=4 * numbers * rounds,
         bytes_down=parameters.query_bytes(stage) * rounds,
-        memory=parameters.teacher_memory(
-            cfg, stage, info.party, getattr(torch, cfg.dtype).itemsize
-        ),
+        memory=parameters.teacher_memory(cfg, stage, info.party, getattr(torch, cfg.dtype)),
         cost=(parameters.teacher_cost(cfg, info.party),),
     )
     return with_noise_placement(cfg, stage, alone)

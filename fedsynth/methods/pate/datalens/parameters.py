@@ -48,16 +48,17 @@ class EnsembleParameters:
         classes = len(stage.classes)
         return TeacherConfig(stage.data.shape, classes, self.images, cfg.channels, cfg.hidden)
 
-    def teacher_memory(self, cfg: EnsembleConfig, stage: Stage, party: int, itemsize: int) -> int:
-        """The bytes of a party's teachers and their optimisers, numbers of `itemsize` bytes."""
-        return self.teacher_shape(cfg, stage).state_numbers * self.teachers[party] * itemsize
+    def teacher_memory(
+        self, cfg: EnsembleConfig, stage: Stage, party: int, dtype: torch.dtype
+    ) -> int:
+        """The bytes of a party's teachers and their optimisers."""
+        return self.teacher_shape(cfg, stage).state_bytes(self.teachers[party], dtype)
 
     def teacher_cost(self, cfg: EnsembleConfig, party: int) -> ComputeCost:
-        """The work of a party's teachers; the unit has two updates per image that is voted on."""
-        share = (cfg.teacher_steps + 1) / 3
-        return ComputeCost(
-            "teachers", cfg.hidden, self.teachers[party], math.ceil(share * self.rounds)
-        )
+        """The work of a party's teachers. A unit is a round with two updates and one vote, taken
+        here as three equal parts."""
+        rounds = math.ceil(self.rounds * (cfg.teacher_steps + 1) / 3)
+        return ComputeCost("teachers", cfg.hidden, self.teachers[party], rounds)
 
     def check_sizes(self, cfg: EnsembleConfig, stage: Stage) -> None:
         """Refuse images that the networks cannot process, before any budget is spent."""

@@ -139,7 +139,7 @@ class TeacherEnsemble:
     @property
     def bytes(self) -> int:
         """The memory of the teachers and their optimisers."""
-        return self.dtype.itemsize * self.shape.state_numbers * len(self.assignment.sizes)
+        return self.shape.state_bytes(len(self.assignment.sizes), self.dtype)
 
     def initialise(self) -> None:
         """Allocate memory if there is none and start with fresh teachers."""

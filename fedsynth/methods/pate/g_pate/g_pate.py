@@ -65,7 +65,7 @@ class GPate(TeacherMethod[GPateConfig]):
                 noise_multiplier=parameters.noise.histograms,
                 bytes_up=4 * parameters.images * cfg.projections * rounds,
                 bytes_down=parameters.query_bytes(stage) * rounds,
-                memory=parameters.teacher_memory(cfg, stage, info.party, TEACHER_DTYPE.itemsize),
+                memory=parameters.teacher_memory(cfg, stage, info.party, TEACHER_DTYPE),
                 cost=(parameters.teacher_cost(cfg, info.party),),
             )
             for info in stage.parties
